@@ -10,6 +10,7 @@ from typing import Final
 
 from callboard.actors.catalog.commands import CatalogCommand, TopicDeleted
 from callboard.actors.forwarding.commands import (
+    CountsAtCrash,
     DelayedForwarderCommand,
     ForwarderCommand,
     OutboxUnserved,
@@ -36,7 +37,7 @@ NOTICES: Final = (
     *(c.Returned, c.StateChanged, c.LeasesEnded, c.FilesOpened, c.OpeningWaits),
     TopicDeleted,
     *groups.NOTICES,
-    *(SweepBegins, OutboxUnserved),
+    *(SweepBegins, OutboxUnserved, CountsAtCrash),
     *(ScheduleStands, Due),
 )
 """What they say to their peers."""

@@ -1,4 +1,4 @@
-"""Questions to partitions that may be asked again, since asking twice changes nothing."""
+"""Questions to actors that may be asked again, since asking twice changes nothing."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ async def ask_again(ref: ActorRef[Any], question: Question[A], doing: str) -> A:
 
 
 def ended(doing: str) -> RuntimeClosed:
-    """The error for what was being done with a partition that has ended."""
+    """The error for what was being done with an actor that has ended."""
     return RuntimeClosed(f"{doing}: the runtime is closed or the topic was deleted. Open it again.")

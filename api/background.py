@@ -3,19 +3,51 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Never, TypeVar
 
 from callboard.actors.catalog.commands import ROUTER
 from callboard.actors.catalog.directory import Directory
+from callboard.actors.forwarding.commands import (
+    CountAllDelayed,
+    CountForwarded,
+    CountOutboxes,
+    CountsAtCrash,
+    DelayedCounts,
+    Forwarded,
+    OutboxCounts,
+)
 from callboard.actors.forwarding.delayed_forwarder import DelayedForwarder
 from callboard.actors.forwarding.forwarder import Forwarder
 from callboard.actors.forwarding.router import DeadLetterRouter
-from callboard.actors.kernel import ActorRef, ActorStart
+from callboard.actors.kernel import ActorRef, ActorStart, Peer, Question
 from callboard.actors.recurring.commands import RECURRING
 from callboard.actors.recurring.recurring import Recurring
 from callboard.actors.recurring.spec import Zones
+from callboard.asking import ask_again
+from callboard.log.errors import InternalError, RestartLimitReached
 from callboard.supervision import ChildSpec, Supervisor
+
+A = TypeVar("A")
+
+
+class LastCounts:
+    """Hears what an actor had counted when it crashed last.
+
+    Invariant: G1 as a peer of the actor it only hears.
+    """
+
+    counts: Any = None
+
+    def compose(self, _: object) -> Never:
+        """There is no news for the actor."""
+        raise InternalError("counts are only heard", invariant="G1")
+
+    def hear(self, message: object) -> None:
+        """The actor says this."""
+        if isinstance(message, CountsAtCrash):
+            self.counts = message.counts
 
 
 class BackgroundActors:
@@ -25,6 +57,8 @@ class BackgroundActors:
 
     def __init__(self, root: Supervisor, directory: Directory, zones: Zones, *, only_looks: bool) -> None:
         self._root = root
+        self._last: dict[str, LastCounts] = {}
+        """Of those that were started."""
         self._starts: dict[str, ActorStart] = {
             "scheduler": partial(DelayedForwarder, directory, {}, moves=not only_looks),
             "outbox": partial(Forwarder, directory, {}, moves=not only_looks),
@@ -45,4 +79,30 @@ class BackgroundActors:
         start = self._starts.pop(name, None)
         if start is None:
             return None
-        return self._root.add_child(ChildSpec(name=name, start=start, significant=False, awaited=False))
+        ref = self._root.add_child(ChildSpec(name=name, start=start, significant=False, awaited=False))
+        self._last[name] = LastCounts()
+        Peer(ref, self._last[name]).open()
+        return ref
+
+    async def forwarded(self) -> Forwarded:
+        """What the dead-letter router has forwarded."""
+        return await self._count(ROUTER, CountForwarded(), Forwarded())
+
+    async def delayed_counts(self) -> Mapping[tuple[str, int], DelayedCounts]:
+        """What is counted of waiting partitions, by topic id and partition."""
+        return await self._count("scheduler", CountAllDelayed(), {})
+
+    async def outbox_counts(self) -> Mapping[tuple[str, int], OutboxCounts]:
+        """What the forwarder has done, by topic id and partition."""
+        found = await self._count("outbox", CountOutboxes(), ())
+        return {(counts.topic_id, counts.partition): counts for counts in found}
+
+    async def _count(self, name: str, question: Question[A], nothing: A) -> A:
+        """What the actor answers, or had counted before it failed for good; `nothing` where it does not run."""
+        if name not in self._root:
+            return nothing
+        try:
+            return await ask_again(self._root.child(name), question, "counting for statistics")
+        except RestartLimitReached:
+            last: A | None = self._last[name].counts
+            return nothing if last is None else last

@@ -119,6 +119,7 @@ class Runtime:
         self._on_event = on_event
         self._logs = logs
         self._only_looks = only_looks
+        self._background: BackgroundActors
         self._disk: Disk | None = None
         self._lock: Lock | None = None
         self._server: ControlServer | None = None
@@ -172,7 +173,7 @@ class Runtime:
                 session.system.events.subscribe(self._on_event)
             supervisors = session.system.root
             session.wheel.ref = supervisors.child(WHEEL)
-            background = BackgroundActors(
+            background = self._background = BackgroundActors(
                 supervisors, session.directory, session.load_zone, only_looks=self._only_looks
             )
             session.directory.attach(
@@ -568,8 +569,9 @@ class Runtime:
         outboxes = list(session.directory.outboxes)
         ports = [*waiting, *(each.port for each in outboxes)]
         beside = await session.partition_statistics(ports)
-        timers, forwarded = await session.timer_statistics(), await session.forwarded()
-        delayed, counted = await session.delayed_counts(), await session.outbox_counts()
+        timers, background = await session.timer_statistics(), self._background
+        forwarded = await background.forwarded()
+        delayed, counted = await background.delayed_counts(), await background.outbox_counts()
         return RuntimeStatistics(
             directory=self.directory,
             partitions=partitions,

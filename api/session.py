@@ -10,7 +10,7 @@ E1  As a peer of the catalog it only hears; what handles want of the catalog, th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import tzinfo
 from typing import Any, Literal, Never, TypeVar
@@ -20,14 +20,6 @@ from trio.lowlevel import TrioToken, current_trio_token
 
 from callboard.actors.catalog.commands import EnableOutbox, TopicDeleted
 from callboard.actors.catalog.directory import Directory, LiveGroup, LiveSchedule, LiveTopic
-from callboard.actors.forwarding.commands import (
-    CountAllDelayed,
-    CountForwarded,
-    CountOutboxes,
-    DelayedCounts,
-    Forwarded,
-    OutboxCounts,
-)
 from callboard.actors.groups.renewals import RenewedLeases
 from callboard.actors.kernel import ActorRef, Peer, Question
 from callboard.actors.names import no_topic
@@ -36,13 +28,13 @@ from callboard.actors.partition.companion_partitions.outbox import Outbox
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.timers.commands import CountTimers, TimerStatistics
 from callboard.actors.timing import Timers, WheelAddress
+from callboard.asking import ask_again
 from callboard.log.errors import (
     ActorCrashed,
     ActorStopped,
     CallboardError,
     GroupNotFound,
     InternalError,
-    RestartLimitReached,
     RuntimeClosed,
     TopicNotFound,
     WrongRun,
@@ -227,42 +219,7 @@ class Session:
 
     async def timer_statistics(self) -> TimerStatistics:
         """What the timer wheel has done so far."""
-        return await self._ask(self.wheel.ref, CountTimers())
-
-    async def forwarded(self) -> Forwarded:
-        """What the dead-letter router has forwarded; nothing where it does not run."""
-        router = self.directory.router.ref
-        if router is not None:
-            with suppress(RestartLimitReached):
-                return await self._ask(router, CountForwarded())
-        return Forwarded()
-
-    async def delayed_counts(self) -> Mapping[tuple[str, int], DelayedCounts]:
-        """What is counted of waiting partitions, by topic id and partition; nothing where their actor does not run."""
-        if "scheduler" in self.system.root:
-            with suppress(RestartLimitReached):
-                return await self._ask(self.system.root.child("scheduler"), CountAllDelayed())
-        return {}
-
-    async def outbox_counts(self) -> dict[tuple[str, int], OutboxCounts]:
-        """What the forwarder has done, by topic id and partition; nothing where it does not run."""
-        forwarder = self.directory.forwarder.ref
-        if forwarder is not None:
-            with suppress(RestartLimitReached):
-                found = await self._ask(forwarder, CountOutboxes())
-                return {(counts.topic_id, counts.partition): counts for counts in found}
-        return {}
-
-    async def _ask(self, actor: ActorRef[Any], question: Question[A]) -> A:
-        """What the actor answers, after as many restarts as it takes. Raises `RuntimeClosed` when it has stopped."""
-        while True:
-            try:
-                return await actor.ask(question)
-            except ActorCrashed:
-                continue
-            except ActorStopped:
-                self.check_open()
-                raise
+        return await ask_again(self.wheel.ref, CountTimers(), "counting timers")
 
     async def partition_statistics(self, ports: Sequence[PartitionPort]) -> tuple[PartitionStatistics, ...]:
         """Each partition's statistics; only the state of one that does not answer within DESCRIBE_TIMEOUT_S."""

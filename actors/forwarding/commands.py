@@ -151,4 +151,14 @@ class CountAllDelayed(Question[Mapping[tuple[str, int], DelayedCounts]]):
     """Answered at once, by topic id and partition."""
 
 
+@attrs.frozen
+class CountsAtCrash:
+    """A notice of each actor of this room when it has crashed: what it would have answered of its counts.
+
+    One that has failed for good answers no more.
+    """
+
+    counts: Forwarded | Sequence[OutboxCounts] | Mapping[tuple[str, int], DelayedCounts]
+
+
 DelayedForwarderCommand = WaitingOpened | DelayedQuestion | CountAllDelayed

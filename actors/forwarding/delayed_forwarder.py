@@ -36,6 +36,7 @@ from callboard.actors.forwarding.commands import (
     CancelDelayed,
     CountAllDelayed,
     CountDelayed,
+    CountsAtCrash,
     DelayedCounts,
     DelayedForwarderCommand,
     DelayedQuestion,
@@ -45,7 +46,7 @@ from callboard.actors.forwarding.held import Attempts
 from callboard.actors.forwarding.pending import Pending
 from callboard.actors.forwarding.unread import Unread
 from callboard.actors.forwarding.waiting_records import AT_A_TIME, first_records
-from callboard.actors.kernel import Actor, Reply
+from callboard.actors.kernel import Actor, Reply, notify_all
 from callboard.actors.kernel.steps import in_steps
 from callboard.actors.notices import DelayedHeld, DelayedLost
 from callboard.actors.partition import commands as c
@@ -134,6 +135,10 @@ class DelayedForwarder(Actor[DelayedForwarderCommand]):
             case _:
                 assert_never(message)
         return None
+
+    def crashed(self, error: BaseException) -> None:
+        """Say what was counted, for when there is no further incarnation to ask."""
+        notify_all(self.context.ref, CountsAtCrash(dict(self.counts)))
 
 
 class DelayedLine:

@@ -34,6 +34,7 @@ from callboard.actors.catalog.commands import IsTopic, OutboxOpened, SourcesEnde
 from callboard.actors.delivery.receipts import OFFSET_END, OffsetRange, between, merged
 from callboard.actors.forwarding.commands import (
     CountOutboxes,
+    CountsAtCrash,
     ForwarderCommand,
     HearOpenAcks,
     OpenAcks,
@@ -129,17 +130,20 @@ class Forwarder(Actor[ForwarderCommand]):
             case HearOpenAcks():
                 pass
             case CountOutboxes():
-                return [self._counted(*place) for place in self._counts]
+                return self._counted()
             case _:
                 assert_never(message)
         return None
 
+    def crashed(self, error: BaseException) -> None:
+        """Say what was counted, for when there is no further incarnation to ask."""
+        notify_all(self.context.ref, CountsAtCrash(self._counted()))
+
     def _counts_of(self, topic_id: str, partition: int) -> Counter[str]:
         return self._counts.setdefault((topic_id, partition), Counter())
 
-    def _counted(self, topic_id: str, partition: int) -> OutboxCounts:
-        fields: dict[str, Any] = dict(self._counts[topic_id, partition])
-        return OutboxCounts(topic_id, partition, **fields)
+    def _counted(self) -> Sequence[OutboxCounts]:
+        return [OutboxCounts(*place, **counts) for place, counts in self._counts.items()]
 
     async def _run(self, lines: OutboxLines) -> None:
         try:

@@ -27,11 +27,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
 
 from callboard.actors.catalog.commands import RouteGroup, SourcesEnded
 from callboard.actors.delivery.failing import StoredLetter
-from callboard.actors.forwarding.commands import CountForwarded, Forwarded, RouterCommand
+from callboard.actors.forwarding.commands import CountForwarded, CountsAtCrash, Forwarded, RouterCommand
 from callboard.actors.forwarding.ended_sources import EndedSources
 from callboard.actors.forwarding.held import Attempts
 from callboard.actors.forwarding.waiting_records import Place, first_records
-from callboard.actors.kernel import Actor, Batch
+from callboard.actors.kernel import Actor, Batch, notify_all
 from callboard.actors.notices import DeadLettersHeld
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.calls import PartitionCalls, SourceEnded
@@ -103,6 +103,10 @@ class DeadLetterRouter(Actor[RouterCommand]):
                         reply.answer(self._forwarded())
                 case _:
                     assert_never(message)
+
+    def crashed(self, error: BaseException) -> None:
+        """Say what was counted, for when there is no further incarnation to ask."""
+        notify_all(self.context.ref, CountsAtCrash(self._forwarded()))
 
     def _hear(self, topic_id: str, partition: int, group_id: int) -> None:
         """There may be dead letters of the group in the partition."""

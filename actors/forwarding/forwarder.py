@@ -143,7 +143,8 @@ class Forwarder(Actor[ForwarderCommand]):
         return self._counts.setdefault((topic_id, partition), Counter())
 
     def _counted(self) -> Sequence[OutboxCounts]:
-        return [OutboxCounts(*place, **counts) for place, counts in self._counts.items()]
+        counts: dict[Place, dict[str, Any]] = {**self._counts}
+        return [OutboxCounts(*place, **fields) for place, fields in counts.items()]
 
     async def _run(self, lines: OutboxLines) -> None:
         try:

@@ -22,7 +22,7 @@ from callboard.cli.files import BareFile, temporary_directory
 from callboard.cli.interruption import run, telling_end
 from callboard.cli.options import FiniteFloat, json_option
 from callboard.cli.output import facts, print_json, say, show, table
-from callboard.control.server import plain
+from callboard.control.plain import plain
 from callboard.log.errors import InvalidArgument
 from callboard.log.limits import BATCH_BYTES_MAX
 from callboard.log.seams.clock import Clock

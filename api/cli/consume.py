@@ -22,7 +22,7 @@ from callboard.cli.messages import record_to_json
 from callboard.cli.options import directory_option, json_option, parse_start
 from callboard.cli.output import say, to_json
 from callboard.cli.streams import write_out
-from callboard.control.server import socket_problem
+from callboard.control.socket_file import socket_problem
 from callboard.log.errors import InvalidArgument, OffsetOutOfRange, TopicNotFound
 from callboard.log.host.clock import HostClock
 from callboard.log.offline.reader import LogReader

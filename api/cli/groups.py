@@ -17,7 +17,7 @@ from callboard.cli.options import all_option, directory_option, json_option, par
 from callboard.cli.output import facts, print_json, say, show, table, to_json
 from callboard.cli.streams import is_interactive
 from callboard.cli.topics import setting_rows, settings_argument, show_changes
-from callboard.control.server import is_negative, parse_place
+from callboard.control.verbs import is_negative, parse_place
 from callboard.log.errors import InvalidArgument
 from callboard.offline import require_directory
 

@@ -15,7 +15,8 @@ from callboard.cli.found import find_topic
 from callboard.cli.interruption import run
 from callboard.cli.options import all_option, directory_option, json_option
 from callboard.cli.output import counted, print_json, show, size_text, table
-from callboard.control.server import CHANGING, ControlClient, answer
+from callboard.control.client import ControlClient
+from callboard.control.verbs import VERBS, answer
 from callboard.log.errors import ControlError, DirectoryLocked
 from callboard.looking import look_at
 from callboard.message import from_us
@@ -50,7 +51,7 @@ def ask_runtime(directory: str, *requests: dict[str, str], is_made: bool = False
 
 def _looks(request: dict[str, str]) -> bool:
     """Whether a request changes nothing."""
-    return request["verb"] not in CHANGING or request.get("dry_run") == "yes"
+    return not VERBS[request["verb"]].changes or request.get("dry_run") == "yes"
 
 
 async def _is_listening(client: ControlClient) -> bool:
@@ -67,7 +68,7 @@ async def _is_listening(client: ControlClient) -> bool:
 async def _answer(runtime: Runtime, verb: str, **arguments: str) -> Any:
     if arguments.get("topic"):
         find_topic(runtime, arguments["topic"])
-    return await answer(runtime, verb, **arguments)
+    return await answer(runtime, verb, arguments)
 
 
 @asynccontextmanager

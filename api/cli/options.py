@@ -13,7 +13,7 @@ from callboard.actors.settings import SettingField
 from callboard.cli.output import say
 from callboard.cli.streams import check_directory
 from callboard.consumer.reader import plain_start
-from callboard.control.server import is_negative
+from callboard.control.verbs import is_negative
 from callboard.log.errors import ConfigurationError, InvalidArgument
 from callboard.message import parse_instant
 

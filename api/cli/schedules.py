@@ -13,7 +13,8 @@ from callboard.cli.inspect import ask_runtime
 from callboard.cli.options import F, FiniteFloat, bytes_of, directory_option, json_option
 from callboard.cli.output import plain_bytes, print_json, say, show, table
 from callboard.cli.publish import headers_of
-from callboard.publishing.schedules import NEXT_MAX, settings_text
+from callboard.control.schedules import settings_text
+from callboard.publishing.schedules import NEXT_MAX
 
 
 @click.group(cls=CommandGroup)

@@ -1,4 +1,4 @@
-"""What the control socket does with topics of dead letters: requests as text, results as maps and lists.
+"""Dead letters on the control socket, where all that is given is text.
 
 Ask for much in parts, with a `limit`: a request is answered within `REQUEST_TIMEOUT_S`, or not at all. What
 is redriven may fail again while other parts are asked for, and more may come: `below` holds where the partitions ended
@@ -10,7 +10,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
+
+import attrs
 
 from callboard.actors.partition.commands import PartitionStatistics
 from callboard.dead_letters.kept import DeadLetter, KeptLetters
@@ -18,29 +20,13 @@ from callboard.dead_letters.topics import (
     DeadLetterTopic,
     ForwardedLetter,
     count_by_group,
-    ends_of,
     letters_below,
 )
+from callboard.dead_letters.topics import ends_of as ends_of
 from callboard.log.errors import InvalidArgument
 from callboard.message import ATTRIBUTES, Record
 from callboard.reports.figures import GroupInfo
 
-CHOICE: Final = ["topic", "group", "origin", "reason", "at"]
-VERBS: Final[dict[str, list[str]]] = {
-    "list_dead": [*CHOICE, "limit"],
-    "count_dead": [*CHOICE, "full"],
-    "ends_of_dead": ["topic"],
-    "redrive_dead": [*CHOICE, "to", "limit", "rate", "dry_run", "below"],
-    "purge_dead": [*CHOICE, "limit", "below"],
-}
-"""Each with its arguments."""
-KEPT_VERBS: Final[dict[str, list[str]]] = {
-    "list_kept": [*CHOICE, "limit"],
-    "count_kept": [*CHOICE, "full"],
-}
-"""The same about what the partitions of a topic keep."""
-OPTIONAL: Final = ["at", "full", "below"]
-"""Arguments that a request may leave out."""
 PLACE: Final = re.compile(r"([^/@]+)/([0-9]{1,9})@([0-9]{1,18})")
 LISTED: Final = 100
 
@@ -55,21 +41,33 @@ class KeepsLetters(Protocol):
         """What the partitions keep of a group."""
 
 
-def chooses(group: str, origin: str, reason: str, at: str) -> Callable[[ForwardedLetter | DeadLetter], bool]:
-    """Which dead letters are meant: of this group, from this topic, with this text in the reason, from one of these
-    places (`orders/0@17`, with spaces between); "" is any. Raises `InvalidArgument`.
+@attrs.frozen
+class LetterChoice:
+    """Which dead letters are meant: in `topic`, of this group, from this topic, with this text in the reason, from one
+    of these places (`orders/0@17`, with spaces between). Empty means any.
     """
-    places = _places(at)
 
-    def choose(letter: ForwardedLetter | DeadLetter) -> bool:
-        return (
-            group in ("", letter.group)
-            and origin in ("", letter.topic)
-            and reason in (letter.reason or "")
-            and (not places or (letter.topic, letter.partition, letter.offset) in places)
-        )
+    NAMES: ClassVar = ("topic", "group", "origin", "reason", "at")
 
-    return choose
+    topic: str
+    group: str
+    origin: str
+    reason: str
+    at: str = ""
+
+    def chooses(self) -> Callable[[ForwardedLetter | DeadLetter], bool]:
+        """What says of a dead letter whether it is meant. Raises `InvalidArgument`."""
+        places = _places(self.at)
+
+        def choose(letter: ForwardedLetter | DeadLetter) -> bool:
+            return (
+                self.group in ("", letter.group)
+                and self.origin in ("", letter.topic)
+                and self.reason in (letter.reason or "")
+                and (not places or (letter.topic, letter.partition, letter.offset) in places)
+            )
+
+        return choose
 
 
 def _places(text: str) -> frozenset[tuple[str, int, int]]:
@@ -85,86 +83,81 @@ def _places(text: str) -> frozenset[tuple[str, int, int]]:
     return frozenset(found)
 
 
-async def answer_kept(
-    topic: KeepsLetters,
-    groups: Sequence[GroupInfo],
-    verb: str,
-    *,
-    group: str = "",
-    origin: str = "",
-    reason: str = "",
-    at: str = "",
-    limit: str = "",
-    full: str = "",
-) -> Any:
-    """What one of `KEPT_VERBS` results in: of each group that a partition keeps dead letters of, how many, and those
-    that are chosen, or how many of them there are by reason.
-    """
-    choose, left = chooses(group, origin, reason, at), _whole(limit, "limit") or LISTED
+# -- what was forwarded to a topic
+
+
+async def list_forwarded(letters: DeadLetterTopic, choice: LetterChoice, limit: str) -> list[dict[str, Any]]:
+    """The chosen letters."""
+    most = whole_number(limit, "limit") or LISTED
+    return [_plain_forwarded(each) for each in await letters.list(choice.chooses(), limit=most)]
+
+
+async def count_forwarded(
+    letters: DeadLetterTopic, choice: LetterChoice, *, full: bool
+) -> list[dict[str, Any]]:
+    """How many are chosen, by group and reason."""
+    counts = await count_by_group(letters, choice.chooses(), full=full)
+    return [{"group": group, "reason": reason, "messages": messages} for group, reason, messages in counts]
+
+
+def letters_in(letters: DeadLetterTopic, below: str) -> DeadLetterTopic:
+    """The letters below these ends of partitions; all, if none are given."""
+    ends = [whole_number(end, "below") or 0 for end in below.split()]
+    return letters_below(letters, ends) if ends else letters
+
+
+# -- what the partitions of a topic keep
+
+
+async def list_kept(
+    topic: KeepsLetters, groups: Sequence[GroupInfo], choice: LetterChoice, limit: str
+) -> list[dict[str, Any]]:
+    """The chosen letters, by group."""
+    choose, left = choice.chooses(), whole_number(limit, "limit") or LISTED
+    rows = await _keeping_groups(topic, groups, choice.group)
+    for row in rows:
+        listed = await topic.dead_letters(row["group"]).list(choose, limit=left) if left else ()
+        left -= len(listed)
+        row["letters"] = [_plain_kept(letter) for letter in listed]
+    return rows
+
+
+async def count_kept(
+    topic: KeepsLetters, groups: Sequence[GroupInfo], choice: LetterChoice, *, full: bool
+) -> list[dict[str, Any]]:
+    """How many are chosen, by group and reason."""
+    choose = choice.chooses()
+    rows = await _keeping_groups(topic, groups, choice.group)
+    for row in rows:
+        counts = await topic.dead_letters(row["group"]).count(choose, full=full)
+        row["reasons"] = [{"reason": reason, "messages": messages} for reason, messages in counts.items()]
+    return rows
+
+
+async def _keeping_groups(
+    topic: KeepsLetters, groups: Sequence[GroupInfo], wanted: str
+) -> list[dict[str, Any]]:
+    """The groups that a partition keeps dead letters of, or the one that is wanted, and how many."""
     counts: Counter[int] = Counter()
     for partition in await topic.describe():
         for state in partition.groups:
             counts[state.group_id] += state.dead
-    found = []
-    for each in groups:
-        if not counts[each.group_id] or group not in ("", each.name):
-            continue
-        told: dict[str, Any] = {
+    return [
+        {
             "group": each.name,
             "messages": counts[each.group_id],
             "dead_letter_topic": each.settings.dead_letter_topic,
         }
-        letters = topic.dead_letters(each.name)
-        if verb == "count_kept":
-            told["reasons"] = _counts(await letters.count(choose, full=full == "yes"))
-        else:
-            listed = await letters.list(choose, limit=left) if left else ()
-            left -= len(listed)
-            told["letters"] = [_kept_letter(letter) for letter in listed]
-        found.append(told)
-    return found
+        for each in groups
+        if counts[each.group_id] and wanted in ("", each.name)
+    ]
 
 
-def _counts(counts: dict[str | None, int]) -> list[dict[str, Any]]:
-    return [{"reason": why, "messages": messages} for why, messages in counts.items()]
+# -- arguments and results
 
 
-async def answer_dead_letters(
-    letters: DeadLetterTopic,
-    verb: str,
-    *,
-    group: str = "",
-    origin: str = "",
-    reason: str = "",
-    at: str = "",
-    full: str = "",
-    to: str = "",
-    limit: str = "",
-    rate: str = "",
-    dry_run: str = "",
-    below: str = "",
-) -> Any:
-    """What one of `VERBS` results in. Raises what `DeadLetterTopic` raises, and `InvalidArgument`."""
-    choose, most = chooses(group, origin, reason, at), _whole(limit, "limit")
-    if below:
-        letters = letters_below(letters, [_whole(end, "below") or 0 for end in below.split()])
-    match verb:
-        case "ends_of_dead":
-            return await ends_of(letters)
-        case "list_dead":
-            return [_letter(each) for each in await letters.list(choose, limit=most or LISTED)]
-        case "count_dead":
-            found = await count_by_group(letters, choose, full=full == "yes")
-            return [{"group": of, "reason": why, "messages": messages} for of, why, messages in found]
-        case "purge_dead":
-            return await letters.purge(choose, limit=most)
-    done = await letters.redrive(
-        choose, to=to or None, limit=most, rate=_number(rate), dry_run=dry_run == "yes"
-    )
-    return {"messages": done.messages, "passed_over": done.passed_over}
-
-
-def _whole(text: str, what: str) -> int | None:
+def whole_number(text: str, what: str) -> int | None:
+    """A number of messages; None for an empty text. Raises `InvalidArgument`."""
     if not text:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 19):
@@ -172,23 +165,24 @@ def _whole(text: str, what: str) -> int | None:
     return int(text)
 
 
-def _number(text: str) -> float | None:
+def parse_rate(text: str) -> float | None:
+    """Messages a second; None for an empty text. Raises `InvalidArgument`."""
     try:
         return float(text) if text else None
     except ValueError:
         raise InvalidArgument(f"rate is {text!r:.40}, not messages a second. Nothing was done.") from None
 
 
-def _letter(letter: ForwardedLetter) -> dict[str, Any]:
-    return _told(letter, letter.consumer_name, letter.record, is_lost=letter.is_lost)
+def _plain_forwarded(letter: ForwardedLetter) -> dict[str, Any]:
+    return _plain_letter(letter, letter.consumer_name, letter.record, is_lost=letter.is_lost)
 
 
-def _kept_letter(letter: DeadLetter) -> dict[str, Any]:
+def _plain_kept(letter: DeadLetter) -> dict[str, Any]:
     number = None if letter.consumer_id is None else str(letter.consumer_id)
-    return _told(letter, letter.consumer_name or number, letter.record, is_lost=letter.record is None)
+    return _plain_letter(letter, letter.consumer_name or number, letter.record, is_lost=letter.record is None)
 
 
-def _told(
+def _plain_letter(
     letter: ForwardedLetter | DeadLetter, consumer: str | None, record: Record | None, *, is_lost: bool
 ) -> dict[str, Any]:
     first = letter.first_failed_at
@@ -205,11 +199,11 @@ def _told(
         "reason": letter.reason,
         "is_lost": is_lost,
         "is_forwarded": isinstance(letter, ForwardedLetter),
-        "message": None if record is None else _message(record),
+        "message": None if record is None else _plain_message(record),
     }
 
 
-def _message(record: Record) -> dict[str, Any]:
+def _plain_message(record: Record) -> dict[str, Any]:
     found: dict[str, Any] = {
         "topic": record.topic,
         "partition": record.partition,

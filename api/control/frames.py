@@ -22,6 +22,8 @@ REQUEST_BYTES_MAX: Final = 64 * KIB
 ANSWER_BYTES_MAX: Final = 64 * MIB
 DEPTH_MAX: Final = 64
 RECEIVE_BYTES: Final = 64 * KIB
+REQUEST_TIMEOUT_S: Final = 30.0
+"""A connection on which nothing is asked for this long is closed, and a client waits this long for an answer."""
 
 BYTES, TEXT, ARRAY, MAP, TAG, SIMPLE = 2, 3, 4, 5, 6, 7
 """Major types of CBOR; 0 and 1 are integers."""

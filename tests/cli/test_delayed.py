@@ -12,7 +12,7 @@ import pytest
 import trio
 
 import callboard
-from callboard.control.server import ControlClient
+from callboard.control.client import ControlClient
 
 
 def test_delayed_messages_are_published_listed_and_cancelled(command: Any) -> None:

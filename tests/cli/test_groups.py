@@ -10,7 +10,7 @@ import trio
 
 import callboard
 from callboard.cli.output import folded
-from callboard.control.server import ControlClient
+from callboard.control.client import ControlClient
 
 
 @pytest.fixture

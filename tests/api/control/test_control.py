@@ -21,7 +21,9 @@ from hypothesis import strategies as st
 import callboard
 from callboard.control import frames as control_frames
 from callboard.control import server as control
-from callboard.control.server import CHANGING, VERBS, ControlClient
+from callboard.control import socket_file
+from callboard.control.client import ControlClient
+from callboard.control.verbs import VERBS
 
 
 @contextlib.asynccontextmanager
@@ -190,11 +192,11 @@ async def test_idle_connections_are_closed(tmp_path: Path, mock_clock: trio.test
         for _ in range(control.CONNECTIONS_MAX):
             await stack.enter_async_context(await connected(tmp_path))
         await trio.testing.wait_all_tasks_blocked()
-        mock_clock.jump(control.REQUEST_TIMEOUT_S / 2)
+        mock_clock.jump(control_frames.REQUEST_TIMEOUT_S / 2)
         nursery.start_soon(ask)
         await trio.testing.wait_all_tasks_blocked(0.05)
         assert answers == []
-        mock_clock.jump(control.REQUEST_TIMEOUT_S / 2)
+        mock_clock.jump(control_frames.REQUEST_TIMEOUT_S / 2)
         while not answers:
             await trio.lowlevel.checkpoint()
         assert answers == [1]
@@ -273,7 +275,7 @@ async def test_a_path_too_long_for_a_socket_is_refused_at_open(tmp_path: Path) -
     with pytest.raises(callboard.ControlError, match="too long"):
         await ControlClient(str(directory)).request("ping")
     async with callboard.open_runtime(directory):
-        assert control.socket_problem(str(directory)) is not None
+        assert socket_file.socket_problem(str(directory)) is not None
 
 
 async def test_a_long_path_is_reached_from_nearby(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -482,4 +484,4 @@ def test_who_changes_something_is_told_that_it_may_be_done() -> None:
         "page_delayed",
         "count_delayed",
     }
-    assert set(VERBS) - CHANGING == looks
+    assert {name for name, verb in VERBS.items() if not verb.changes} == looks

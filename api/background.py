@@ -35,14 +35,14 @@ A = TypeVar("A")
 class LastCounts:
     """Hears what an actor had counted when it crashed last.
 
-    Invariant: G1 as a peer of the actor it only hears.
+    Invariant BA1: as a peer of the actor it only hears.
     """
 
     counts: Any = None
 
     def compose(self, _: object) -> Never:
         """There is no news for the actor."""
-        raise InternalError("counts are only heard", invariant="G1")
+        raise InternalError("counts are only heard", invariant="BA1")
 
     def hear(self, message: object) -> None:
         """The actor says this."""

@@ -5,7 +5,7 @@ the topic of a name, for the catalog's answers, for the clock. No user gets it.
 
 Invariants
 ----------
-E1  As a peer of the catalog it only hears; what handles want of the catalog, they ask.
+SE1  As a peer of the catalog it only hears; what handles want of the catalog, they ask.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class Session:
 
     def compose(self, _: object) -> Never:
         """The handles have no news for the catalog."""
-        raise InternalError("handles only hear the catalog, and ask it", invariant="E1")
+        raise InternalError("handles only hear the catalog, and ask it", invariant="SE1")
 
     def hear(self, message: object) -> None:
         """The catalog says this."""

@@ -5,11 +5,11 @@ handlers are quick. What they do not come to in time is given back for other con
 
 Invariants
 ----------
-W2  The backlog is at most `concurrency` messages; more, up to `AHEAD_MAX`, only as long as handlers are quick.
-W3  What has waited for `AHEAD_S`, or half of its lease, is given back, with those of its key behind it: other consumers
-    may be idle, and no attempt is spent without a handler.
-W6  What was given back for want of a handler is for other consumers: from then on no more is fetched than handlers are
-    free, until one has ended within `AHEAD_S` of the fetching of its message.
+BL1  The backlog is at most `concurrency` messages; more, up to `AHEAD_MAX`, only as long as handlers are quick.
+BL2  What has waited for `AHEAD_S`, or half of its lease, is given back, with those of its key behind it: other
+     consumers may be idle, and no attempt is spent without a handler.
+BL3  What was given back for want of a handler is for other consumers: from then on no more is fetched than handlers are
+     free, until one has ended within `AHEAD_S` of the fetching of its message.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Backlog:
         self._size_max = concurrency
         self._has_room = trio.Event()
         self._is_slow = False
-        """Something was given back, and no handler has ended in time since (W6)."""
+        """Something was given back, and no handler has ended in time since (BL3)."""
         consumer.let_go = self.give_back_stale
         consumer.questions.keeps_s = AHEAD_S
 
@@ -66,13 +66,13 @@ class Backlog:
         while self._is_slow:
             free = free_handlers() - len(self.ready)
             if free > 0:
-                self._consumer.pace.units_max = free  # for as many as are free (W6)
+                self._consumer.pace.units_max = free  # for as many as are free (BL3)
                 return
             self._has_room = trio.Event()
             await self._has_room.wait()
 
     async def _wait_for_room(self) -> None:
-        """Until half of the backlog is gone; then it may grow if that was quick (W2)."""
+        """Until half of the backlog is gone; then it may grow if that was quick (BL1)."""
         clock = self._consumer.session.clock
         begun = clock.monotonic()
         while self._size() > self._size_max // 2:
@@ -123,7 +123,7 @@ class Backlog:
         self._has_given_back(unbegun)
 
     def give_back_stale(self) -> None:
-        """As `give_back`, what is not fresh of it (W3)."""
+        """As `give_back`, what is not fresh of it (BL2)."""
         is_fresh = self._consumer.is_fresh
         stale = [message for message in self.ready if not is_fresh(message.lease)]
         for message in stale:
@@ -134,7 +134,7 @@ class Backlog:
         self._has_given_back(stale)
 
     def give_back_messages(self, messages: list[ReceivedMessage]) -> None:
-        """Messages that were ready have waited too long; what waits for them comes after them again (W3)."""
+        """Messages that were ready have waited too long; what waits for them comes after them again (BL2)."""
         self._consumer.leases.give_back_messages(self._keys.take_out(messages))
 
     def _has_given_back(self, messages: list[ReceivedMessage]) -> None:

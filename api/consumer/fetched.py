@@ -43,7 +43,7 @@ class FetchedMessages:
         self._filling: list[LeasedPart] = []
         """What the batch has that is being filled."""
         self._stale = session.timers.timer(Callback(self._look_for_stale))
-        """Comes when the first lease of which something may not be handed over is half over (U4)."""
+        """Comes when the first lease of which something may not be handed over is half over (FE4)."""
 
     def is_fresh(self, lease: ConsumerLease) -> bool:
         """Whether at least half of it is left, nothing in it has expired, and the topic is there."""
@@ -119,7 +119,7 @@ class FetchedMessages:
         self._questions.give_back_answers(math.inf)
 
     def give_back_stale(self) -> None:
-        """As `give_back`, what is not fresh of it (U4)."""
+        """As `give_back`, what is not fresh of it (FE4)."""
         lease = self.buffer[0].lease if self.buffer else self.untaken
         if lease is not None and not self.is_fresh(lease):
             self.give_back_buffer()
@@ -143,4 +143,4 @@ class FetchedMessages:
     def end(self) -> None:
         """The consumer leaves."""
         self._stale.cancel()
-        self.give_back()  # before its leases can run out: a task that leaves may have computed for long (U4)
+        self.give_back()  # before its leases can run out: a task that leaves may have computed for long (FE4)

@@ -20,12 +20,12 @@ That loop is in this class. The rest is in its parts, each of which alone writes
 
 Invariants
 ----------
-U1  A message that was fetched is not taken yet, in the caller's hands, or given back; a cancelled call loses none. A
-    question that a call gave up waiting for is the next call's.
-U2  What the caller holds unsettled never exceeds `max_in_flight`, leases that ran out not counted.
-U3  Only one task fetches at a time.
-U4  What was fetched and not handed over is given back when its lease is half over, whatever the caller does: no
-    attempt counts for a message that no program saw, and none is held up for longer that others could have.
+FE1  A message that was fetched is not taken yet, in the caller's hands, or given back; a cancelled call loses none. A
+     question that a call gave up waiting for is the next call's.
+FE2  What the caller holds unsettled never exceeds `max_in_flight`, leases that ran out not counted.
+FE3  Only one task fetches at a time.
+FE4  What was fetched and not handed over is given back when its lease is half over, whatever the caller does: no
+     attempt counts for a message that no program saw, and none is held up for longer that others could have.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Fetcher:
         """Called when it may no longer read some partition."""
         self.pace = CallerPace(session.clock, session.limits)
         self.lock = trio.Lock()
-        """Held by the task that fetches (U3)."""
+        """Held by the task that fetches (FE3)."""
         self._is_single = False
         """It reads one partition alone."""
         self._pass = LoopPass(self._clock)
@@ -246,7 +246,7 @@ class Fetcher:
             if fetched.buffer:
                 await self.let_others_run()
             else:
-                if self.lock.locked():  # another task fetches (U3)
+                if self.lock.locked():  # another task fetches (FE3)
                     with trio.move_on_at(until) as waiting:
                         await self.lock.acquire()
                     if waiting.cancelled_caught:
@@ -267,7 +267,7 @@ class Fetcher:
                         fetched.put(messages)
                 finally:
                     self.lock.release()
-            # From here on there is no checkpoint (U1).
+            # From here on there is no checkpoint (FE1).
             if (message := fetched.take()) is not None:
                 return message
 
@@ -323,7 +323,7 @@ class Fetcher:
         """Ask `port` for a unit, or the partition whose turn it is for as many as one lease is to cover.
 
         False when there is no partition to ask, or no room for anything. The question outlasts the call that asks it
-        (U1).
+        (FE1).
         """
         questions, pace = self.questions, self.pace
         ahead: list[PartitionPort] = []

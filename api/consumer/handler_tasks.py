@@ -61,10 +61,10 @@ class HandlerTasks:
         if left is not None:
             raise left
         if not self.ended.is_set():
-            raise InternalError("nothing has ended the handlers' nursery", invariant="W5")
+            raise InternalError("nothing has ended the handlers' nursery", invariant="WO2")
 
     def end(self) -> None:
-        """Call no handler any more (W4)."""
+        """Call no handler any more (WO1)."""
         self.ended.set()
         self._idle_tasks.unpark_all()
 

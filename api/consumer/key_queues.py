@@ -5,10 +5,10 @@ it. A key is *slow* from when messages behind its first were given back until th
 
 Invariants
 ----------
-W1  Of the messages of one key in one partition at most one is with a handler; the others wait in order.
-W7  What was given back because its key was with a handler is for other consumers: the partition leases this one no such
-    message until that handler has ended. What comes of the key until then is given back at once.
-W8  No message overtakes those of its key that were given back: what was asked for before is given back, too.
+KQ1  Of the messages of one key in one partition at most one is with a handler; the others wait in order.
+KQ2  What was given back because its key was with a handler is for other consumers: the partition leases this one no
+     such message until that handler has ended. What comes of the key until then is given back at once.
+KQ3  No message overtakes those of its key that were given back: what was asked for before is given back, too.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class KeyQueues:
         """By slow key, the highest offset that was given back."""
         self._given_back: dict[Key, tuple[int, int]] = {}
         """By key, the latest last: how many questions had been asked when messages were given back that may come again,
-        and the highest offset of these (W8).
+        and the highest offset of these (KQ3).
         """
 
     # -- one message after the other
@@ -67,7 +67,7 @@ class KeyQueues:
         return False
 
     def _is_overtaking(self, key: Key, message: ReceivedMessage) -> bool:
-        """Whether it was asked for before messages of its key were given back that come before it (W8)."""
+        """Whether it was asked for before messages of its key were given back that come before it (KQ3)."""
         given_back, question = self._given_back, message.lease.question
         while given_back and not self._questions.late:
             oldest, (last, _) = next(iter(given_back.items()))
@@ -78,7 +78,7 @@ class KeyQueues:
         return last >= question and highest < message.offset
 
     def _comes_late(self, key: Key, first: ReceivedMessage, message: ReceivedMessage) -> bool:
-        """Whether its key is slow: then it is given back (W7)."""
+        """Whether its key is slow: then it is given back (KQ2)."""
         highest = self._slow.get(key)
         if highest is None or message.offset <= highest:  # it came again: `first` is not leased any more
             return False
@@ -133,7 +133,7 @@ class KeyQueues:
                 self._give_back_from(key, first)
 
     def _give_back_from(self, key: Key, place: int) -> None:
-        """Give back what waits for a key from this place on: it is for others until the handler has ended (W7)."""
+        """Give back what waits for a key from this place on: it is for others until the handler has ended (KQ2)."""
         behind, first, unbegun = self._behind[key], self._first[key], []
         while len(behind) > place:
             unbegun.append(behind.pop())

@@ -5,11 +5,11 @@ known.
 
 Invariants
 ----------
-H2  Every `ack(wait=False)` has an outcome: the next `flush` reports it, or leaving the consumer, which says
-    nothing of deleted topics.
-H3  Such acks are sent at the latest when the consumer fetches, flushes or ends, or `ACK_LINGER_S` have passed. Those of
-    one lease that follow each other go as one command, neighbours as one range. None waits for the outcome of another,
-    nor for the restart of a partition, unless `lazy_acks` have none.
+LZ1  Every `ack(wait=False)` has an outcome: the next `flush` reports it, or leaving the consumer, which says
+     nothing of deleted topics.
+LZ2  Such acks are sent at the latest when the consumer fetches, flushes or ends, or `ACK_LINGER_S` have passed. Those
+     of one lease that follow each other go as one command, neighbours as one range. None waits for the outcome of
+     another, nor for the restart of a partition, unless `lazy_acks` have none.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class LazyAcks:
             raise self._lost_meanwhile()
 
     def _linger(self) -> None:
-        """Have what is gathered sent in time, whatever the consumer's task does meanwhile (H3)."""
+        """Have what is gathered sent in time, whatever the consumer's task does meanwhile (LZ2)."""
         if self._lingering.deadline == NEVER:
             self._lingering.arm(self._clock.monotonic() + ACK_LINGER_S)
 
@@ -234,7 +234,7 @@ class LazyAcks:
         return True
 
     async def _collect_oldest(self) -> None:
-        """Wait for the outcome of the oldest ack; when this is cancelled, it is asked for again later (H2)."""
+        """Wait for the outcome of the oldest ack; when this is cancelled, it is asked for again later (LZ1)."""
         sent = self.sent.popleft()
         port, message, valid, reply = sent
         try:

@@ -2,8 +2,8 @@
 
 Invariants
 ----------
-H1  `in_flight` is the number of messages that were delivered and neither settled, given back nor, once somebody
-    waited for room, found to have run out.
+LE1  `in_flight` is the number of messages that were delivered and neither settled, given back nor, once somebody
+     waited for room, found to have run out.
 """
 
 from __future__ import annotations

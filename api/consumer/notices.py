@@ -6,8 +6,8 @@ the next one. The asker asks that partition again before it next waits.
 
 Invariants
 ----------
-Z1  A partition whose notice came, was declined or failed is in `ready` until it is taken from there: none is forgotten.
-Z2  At most one notice is accepted for each time that the asker waits.
+NO1  A partition whose notice came, was declined or failed is in `ready` until it is taken from there: none is lost.
+NO2  At most one notice is accepted for each time that the asker waits.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class AwaitedPartitions(Generic[P]):
         return notice
 
     def noticed(self, partition: P) -> bool:
-        """A partition has something new, or is worth another look; whether that is accepted (Z2)."""
+        """A partition has something new, or is worth another look; whether that is accepted (NO2)."""
         self.ready[partition] = None
         accepted, self._is_waiting = self._is_waiting, False
         self._event.set()

@@ -2,7 +2,7 @@
 
 One question is under way, whose answer is taken next. Others are *late*: they were not answered for a while, or were
 asked ahead, and meanwhile other partitions are asked. An answer that is not taken goes back when its lease is half
-over, so that a partition does not wait for a caller that is busy (U4).
+over, so that a partition does not wait for a caller that is busy (FE4).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class LeaseQuestions:
         self._turns = turns
         self._watch = watch
         self.asked: Asked | None = None
-        """The question that is under way (U1)."""
+        """The question that is under way (FE1)."""
         self.late: dict[PartitionPort, Asked] = {}
         """Questions that were not answered for a while: meanwhile other partitions are asked."""
         self.count = 0

@@ -11,7 +11,7 @@ What was read together is handed over in passes of the loop, as a consumer's mes
 
 Invariants
 ----------
-R1  Reading goes on: each answer of a partition ends above the offset that it was asked for.
+RD1  Reading goes on: each answer of a partition ends above the offset that it was asked for.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class BatchReader:
         dropped = dropped if end is None else min(dropped, end - offset)
         if next_offset <= offset:
             raise InternalError(
-                f"reading {self._live.ports[index].label} at {offset} finds no way on", invariant="R1"
+                f"reading {self._live.ports[index].label} at {offset} finds no way on", invariant="RD1"
             )
         positions[index] = (next_offset, end)
         if dropped:

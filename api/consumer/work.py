@@ -7,10 +7,10 @@ Cancellation ends the fetching at once and gives back what no handler has begun.
 they have the grace period to end. What ends a handler's task, such as `SystemExit`, ends the fetching in that same
 step.
 
-Invariants (W1, W7 and W8 are in `key_queues`; W2, W3 and W6 in `backlog`)
+Invariants
 ----------
-W4  Once fetching has ended, or an exception has left a handler's task, no handler is called any more.
-W5  As long as there is fetching there is a nursery for handlers.
+WO1  Once fetching has ended, or an exception has left a handler's task, no handler is called any more.
+WO2  As long as there is fetching there is a nursery for handlers.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Working:
         """Join, handle until cancelled, leave. Raises what ends the fetching."""
         async with self._consumer:
             await self._run_tasks(task_status)
-        raise self._failure or InternalError("nothing has ended the fetching", invariant="W4")
+        raise self._failure or InternalError("nothing has ended the fetching", invariant="WO1")
 
     async def _run_tasks(self, task_status: trio.TaskStatus[None]) -> None:
         left: BaseException | None = None
@@ -104,7 +104,7 @@ class Working:
             await self._calls.flush()
 
     def _end(self) -> None:
-        """Give back what no handler has begun; the handlers have the grace period (W4)."""
+        """Give back what no handler has begun; the handlers have the grace period (WO1)."""
         self._backlog.give_back()
         if self._tasks.ended.is_set():
             return

@@ -6,7 +6,7 @@ little-endian length, then CBOR. A request is a map with `verb` (`verbs`) and it
 
 Invariants
 ----------
-N1  Connections are accepted once the socket listens.
+CO1  Connections are accepted once the socket listens.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class ControlServer:
     async def accept_all(self) -> None:
         """Accept connections and serve them until cancelled."""
         if self._socket is None:
-            raise InternalError("the control socket is served before it listens", invariant="N1")
+            raise InternalError("the control socket is served before it listens", invariant="CO1")
         async with trio.open_nursery() as nursery:
             while True:
                 await self._free.acquire()

@@ -440,6 +440,7 @@ def parse_changes(kind: Literal["group", "topic"], name: str, text: str) -> dict
 
 
 def parse_count(text: str) -> int:
+    """A number of things. Raises `InvalidArgument`."""
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise InvalidArgument(f"{text!r:.60} is no number. Nothing was changed.")
     return int(text)

@@ -6,9 +6,9 @@ and numbers may differ. Texts that are all the same are shown as they are, other
 
 Invariants
 ----------
-Q1  No more than `REASONS_COUNTED_MAX` reasons are kept, those of each group for themselves; what comes beyond them is
-    counted as `OTHERS`.
-Q2  The counts add up to what was counted.
+RN1  No more than `REASONS_COUNTED_MAX` reasons are kept, those of each group for themselves; what comes beyond them is
+     counted as `OTHERS`.
+RN2  The counts add up to what was counted.
 """
 
 from __future__ import annotations

@@ -5,14 +5,14 @@ which is opened by the first redrive or purge: from then on the topic keeps what
 
 Invariants
 ----------
-V1  A message is settled as handled only when it is stored where it was sent to, synced.
-V2  It is sent by a producer of its own, so that a repetition after a crash stores nothing twice. When it is settled as
-    handled, that producer is forgotten: else it would take the place of others that the partition knows.
-V3  One redrive of a topic runs at a time: another would send what this one has settled, and whose producer is gone.
-V4  A redrive with a rate begins to publish each message at the earliest 1/rate seconds after the one before it, give or
-    take a timer's lateness: what it loses while a partition takes nothing does not come in a burst.
-V5  Right before a message is sent it is looked at again: its group may have been deleted, and it may have been purged,
-    since it was read.
+RV1  A message is settled as handled only when it is stored where it was sent to, synced.
+RV2  It is sent by a producer of its own, so that a repetition after a crash stores nothing twice. When it is settled as
+     handled, that producer is forgotten: else it would take the place of others that the partition knows.
+RV3  One redrive of a topic runs at a time: another would send what this one has settled, and whose producer is gone.
+RV4  A redrive with a rate begins to publish each message at the earliest 1/rate seconds after the one before it, give
+     or take a timer's lateness: what it loses while a partition takes nothing does not come in a burst.
+RV5  Right before a message is sent it is looked at again: its group may have been deleted, and it may have been purged,
+     since it was read.
 """
 
 from __future__ import annotations
@@ -237,7 +237,7 @@ class DeadLetterTopic:
     async def _publish(
         self, letter: ForwardedLetter, target: LiveTopic, group_id: int | None
     ) -> tuple[PartitionPort, int]:
-        """Publish a letter with its own headers, once (V2); returns where, and the id of its producer."""
+        """Publish a letter with its own headers, once (RV2); returns where, and the id of its producer."""
         record = letter.record
         headers = f.own_headers(record.headers)
         if group_id is not None:

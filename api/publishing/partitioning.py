@@ -68,7 +68,7 @@ def checked(partitioner: Partitioner, key: bytes, partitions: int) -> int:
 class StickyRoundRobin:
     """Partitions in turn, each for `STICKY_RECORDS` messages or `STICKY_BYTES`, whichever comes first.
 
-    Invariants: S1 0 <= partition < partitions; S2 what the current partition got is below both limits.
+    Invariants: SK1 0 <= partition < partitions; SK2 what the current partition got is below both limits.
     """
 
     __slots__ = ("_bytes", "_records", "partition", "partitions")

@@ -5,8 +5,8 @@ number is checked before it is used, and names of files come from base offsets, 
 
 Invariants
 ----------
-R1  In each partition offsets begin with 0, and each segment begins where the one before it ends.
-R2  Sums agree: records and bytes of segments, partitions and the whole; the digest is that of the segments' digests.
+RM1  In each partition offsets begin with 0, and each segment begins where the one before it ends.
+RM2  Sums agree: records and bytes of segments, partitions and the whole; the digest is that of the segments' digests.
 """
 
 from __future__ import annotations

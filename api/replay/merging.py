@@ -283,7 +283,7 @@ class Merger:
         else:  # the same, without a call in Python for each
             return [number % count for number in map(crc32, cast("list[bytes]", keys))]
         if None in keys:
-            # Not in turn as they come, which would depend on where reading began (S1).
+            # Not in turn as they come, which would depend on where reading began (RS1).
             for index, key in enumerate(keys):
                 if key is None:
                     turn = window.offsets[index] // STICKY_RECORDS

@@ -9,8 +9,8 @@ lateness   seconds from a record's due time to its hand-over
 
 Invariants
 ----------
-L1  Memory is bounded: a histogram of `BUCKETS` numbers and the sums of a regression, however many records there are.
-L2  A quantile is never below the true one, and at most one bucket (9 %) above it.
+LT1  Memory is bounded: a histogram of `BUCKETS` numbers and the sums of a regression, however many records there are.
+LT2  A quantile is never below the true one, and at most one bucket (9 %) above it.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Lateness:
 
 
 class LatenessMeter:
-    """Takes note of lateness, in bounded memory (L1)."""
+    """Takes note of lateness, in bounded memory (LT1)."""
 
     def __init__(self) -> None:
         self._buckets = [0] * BUCKETS
@@ -173,5 +173,5 @@ def _bucket(late_s: float) -> int:
     if late_s <= EDGES[0]:
         return 0
     bucket = min(BUCKETS - 1, math.ceil(math.log2(late_s * 1e6) * PER_OCTAVE))
-    # The logarithm may round to either side of an edge (L2).
+    # The logarithm may round to either side of an edge (LT2).
     return bucket + 1 if EDGES[bucket] < late_s and bucket + 1 < BUCKETS else bucket

@@ -8,10 +8,10 @@ the end of each of its partitions says where an earlier run of the same replay w
 
 Invariants
 ----------
-R1  A target partition holds a prefix of what the replay brings it, in order and once, at every moment and after any
-    crash: one batch is on its way at a time, and its place in the recording is stored in the same frame.
-R2  Nothing is written before everything was checked that can be checked.
-R3  Memory is bounded by `sources.READ_BYTES_ALL`, a few times over, however large the recording is.
+RY1  A target partition holds a prefix of what the replay brings it, in order and once, at every moment and after any
+     crash: one batch is on its way at a time, and its place in the recording is stored in the same frame.
+RY2  Nothing is written before everything was checked that can be checked.
+RY3  Memory is bounded by `sources.READ_BYTES_ALL`, a few times over, however large the recording is.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ Both read bounded parts: `READ_BYTES_ALL` in all source partitions together, and
 
 Invariants
 ----------
-S1  What comes out for one target partition depends on recording and selection, not on where reading began, nor on how
-    it was cut into parts: everything behind a position, once.
+RS1  What comes out for one target partition depends on recording and selection, not on where reading began, nor on how
+     it was cut into parts: everything behind a position, once.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def test_a_stored_message_that_nobody_handled_is_lost():
     """Stored, and never with a worker to the end."""
     account = _account(record=RECORD.replace("H 1 0\nK 1 0", ""))
     assert account.lost == 1
-    assert account.problems == ["A4: 1@0 was never handled"]
+    assert account.problems == ["DA4: 1@0 was never handled"]
 
 
 def test_an_altered_record_is_caught_by_its_digest():
@@ -145,7 +145,7 @@ def test_what_is_not_settled_does_not_balance():
 def test_an_event_never_acknowledged_to_its_publisher_does_not_balance():
     """Stored is not enough: somebody must have been told."""
     account = _account(record=RECORD.replace("P 1 0 2\n", ""))
-    assert account.problems == ["A1: 1 events were never acknowledged to their publisher"]
+    assert account.problems == ["DA1: 1 events were never acknowledged to their publisher"]
 
 
 def test_crashes_without_a_restart_do_not_balance():
@@ -190,7 +190,7 @@ def test_a_dead_letter_that_was_redriven_and_handled_balances():
             {"redriven": [*REDRIVEN, (1, 2, 2, 102, KEY_B)]},
             "became a dead letter 1 times, was redriven 2 times",
         ),
-        ({"later": AGAIN + "\nD 1 0"}, "A5: 1@0 was delivered after it was settled"),
+        ({"later": AGAIN + "\nD 1 0"}, "DA5: 1@0 was delivered after it was settled"),
     ],
 )
 def test_dead_letters_that_are_lost_doubled_or_altered_are_caught(change, words):
@@ -208,14 +208,14 @@ def test_delayed_events_must_not_come_early_or_twice():
     account = _delayed(990_000)
     assert account.balanced
     assert (account.delayed, account.late_ms_p50) == (1, 10.0)
-    assert "A6: event 2 came 100 ms too early" in _delayed(1_100_000).problems
+    assert "DA6: event 2 came 100 ms too early" in _delayed(1_100_000).problems
     twice = [*STORED, (1, 1, 2, 102, KEY_B)]
     assert (
-        "A6: event 2 was delayed and stored 2 times" in _delayed(990_000, stored=twice, later=AGAIN).problems
+        "DA6: event 2 was delayed and stored 2 times" in _delayed(990_000, stored=twice, later=AGAIN).problems
     )
     assert _delayed(990_000, later="S 2\nW 2 990000", stored=twice).stored_twice == 1
     missing = _delayed(990_000, stored=STORED[:3])
-    assert "A1: 1 events are not in the log" in missing.problems
+    assert "DA1: 1 events are not in the log" in missing.problems
 
 
 def test_a_delayed_event_has_no_order_within_its_key():

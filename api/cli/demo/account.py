@@ -27,15 +27,15 @@ errs on the safe side: what was in flight counts as in doubt.
 
 Rules it holds the run to
 -------------------------
-A1  Every event is acknowledged to its publisher, and stored exactly where its receipt says.
-A2  What is stored is, byte for byte (by digest), an event of the input.
-A3  Within a key, the first appearances of events rise in the log, of those that were not delayed. A repeated publish
-    may store an event twice; later appearances are counted and not judged.
-A4  Every stored message is handled by a worker at least once or is a dead letter, and settled in the end.
-A5  A message whose acknowledgement or rejection was awaited and recorded is never delivered again.
-A6  A delayed event comes to the log when it is due, not before, and no more often than it was published.
-A7  A dead letter is, byte for byte, a stored message that was not acknowledged. Each is forwarded once.
-A8  Each dead letter is redriven once, and nothing else is.
+DA1  Every event is acknowledged to its publisher, and stored exactly where its receipt says.
+DA2  What is stored is, byte for byte (by digest), an event of the input.
+DA3  Within a key, the first appearances of events rise in the log, of those that were not delayed. A repeated publish
+     may store an event twice; later appearances are counted and not judged.
+DA4  Every stored message is handled by a worker at least once or is a dead letter, and settled in the end.
+DA5  A message whose acknowledgement or rejection was awaited and recorded is never delivered again.
+DA6  A delayed event comes to the log when it is due, not before, and no more often than it was published.
+DA7  A dead letter is, byte for byte, a stored message that was not acknowledged. Each is forwarded once.
+DA8  Each dead letter is redriven once, and nothing else is.
 """
 
 from __future__ import annotations
@@ -202,11 +202,11 @@ class DemoHistory:
         sums.stored += 1
         if event is None or not 0 <= event < len(self._digests):
             self._stored[partition, offset] = None
-            self._blame("altered", f"A2: {where} is no event of the input")
+            self._blame("altered", f"DA2: {where} is no event of the input")
             return
         self._stored[partition, offset] = event
         if digest != self._digests[event]:
-            self._blame("altered", f"A2: {where} is not what event {event} was")
+            self._blame("altered", f"DA2: {where} is not what event {event} was")
         if redriven:
             sums.redriven += 1
             self._redriven[event] += 1
@@ -221,7 +221,7 @@ class DemoHistory:
         if key is not None and event not in self._delayed:
             last = self._last_of_key.get(key, event)
             if last > event:
-                self._blame("out_of_order", f"A3: {where} holds event {event} after a later one of its key")
+                self._blame("out_of_order", f"DA3: {where} holds event {event} after a later one of its key")
             self._last_of_key[key] = max(event, last)
 
     def add_dead(self, partition: int, offset: int, digest: int) -> None:
@@ -230,15 +230,15 @@ class DemoHistory:
         place, where = (partition, offset), f"{partition}@{offset}"
         event = self._stored.get(place)
         if event is None:
-            self._problem(f"A7: the dead letter of {where} is of no event")
+            self._problem(f"DA7: the dead letter of {where} is of no event")
             return
         mark = self._marks.get(place, 0)
         self._marks[place] = mark | _DEAD
         self._dead[event] += 1
         if mark & _DEAD:
-            self._problem(f"A7: the dead letter of {where} was forwarded twice")
+            self._problem(f"DA7: the dead letter of {where} was forwarded twice")
         if digest != self._digests[event]:
-            self._blame("altered", f"A7: the dead letter of {where} is not what event {event} was")
+            self._blame("altered", f"DA7: the dead letter of {where} is not what event {event} was")
 
     def add_process(self, lines: Iterable[str], *, killed: bool) -> None:
         """All that one process recorded. What a killed one had under way is in doubt."""
@@ -263,16 +263,16 @@ class DemoHistory:
                 for offset, event in zip(places[::2], places[1::2], strict=False):
                     self._open.discard(event)
                     if not 0 <= event < len(self._digests):
-                        self._problem(f"A1: event {event} was acknowledged and never was in the input")
+                        self._problem(f"DA1: event {event} was acknowledged and never was in the input")
                         continue
                     self._receipts.add(event)
                     if self._stored.get((partition, offset)) != event:
                         where = f"{partition}@{offset}"
-                        self._blame("lost", f"A1: event {event} was acknowledged at {where}, is not there")
+                        self._blame("lost", f"DA1: event {event} was acknowledged at {where}, is not there")
             case "W", [event, due_us, *_]:
                 self._open.discard(event)
                 if event not in self._delayed:
-                    self._problem(f"A6: event {event} was delayed and was not to be")
+                    self._problem(f"DA6: event {event} was delayed and was not to be")
                     return
                 self._receipts.add(event)
                 self._due_us[event] = due_us
@@ -295,10 +295,10 @@ class DemoHistory:
     def _add_message(self, tag: str, place: tuple[int, int], where: str) -> None:
         mark = self._marks.get(place, 0)
         if place not in self._stored:
-            self._blame("lost", f"A4: {where} was with a worker and is not in the log")
+            self._blame("lost", f"DA4: {where} was with a worker and is not in the log")
             return
         if tag == "X":
-            self._blame("altered", f"A2: {where} was altered when it reached a worker")
+            self._blame("altered", f"DA2: {where} was altered when it reached a worker")
             return
         flags = mark & _FLAGS | _MARK_OF.get(tag, 0)
         process = mark >> _PROCESS_AT
@@ -307,7 +307,7 @@ class DemoHistory:
             if mark & _DELIVERED:
                 self._add_redelivery(chr(mark >> _LAST_AT & 255), is_later=process != self._process)
             if mark & (_ACKNOWLEDGED | _REJECTED_SURELY):
-                words = f"A5: {where} was delivered after it was settled"
+                words = f"DA5: {where} was delivered after it was settled"
                 self._blame("delivered_after_acknowledgement", words)
             process = self._process
         if tag not in "KN":
@@ -342,12 +342,12 @@ class DemoHistory:
                 sums.dead_rejected += bool(mark & _REJECTED)
                 sums.dead_failed += not mark & _REJECTED
                 if mark & _ACKNOWLEDGED:
-                    self._problem(f"A7: {partition}@{offset} is a dead letter and was acknowledged")
+                    self._problem(f"DA7: {partition}@{offset} is a dead letter and was acknowledged")
             elif mark & (_HANDLED | _ACKNOWLEDGED):
                 sums.handled += 1
                 sums.acknowledged += bool(mark & _ACKNOWLEDGED)
             else:
-                self._blame("lost", f"A4: {partition}@{offset} was never handled")
+                self._blame("lost", f"DA4: {partition}@{offset} was never handled")
             if event in self._in_doubt and offset < self._reopened_at.get(partition, 0):
                 in_doubt_stored.add(event)
         sums.unsettled, sums.still_delayed, sums.still_dead = left.unsettled, left.delayed, left.dead
@@ -360,16 +360,16 @@ class DemoHistory:
         self._judge_delays()
         self._judge_redrives()
         if unpublished := sums.events - sums.acknowledged_publishes:
-            self._problem(f"A1: {unpublished:,} events were never acknowledged to their publisher")
+            self._problem(f"DA1: {unpublished:,} events were never acknowledged to their publisher")
         if missing := sums.events - len(self._seen):
             sums.lost += missing
-            self._problem(f"A1: {missing:,} events are not in the log")
+            self._problem(f"DA1: {missing:,} events are not in the log")
         if left.unsettled:
-            self._problem(f"A4: {left.unsettled:,} messages are not settled")
+            self._problem(f"DA4: {left.unsettled:,} messages are not settled")
         if left.delayed:
-            self._problem(f"A6: {left.delayed:,} delayed messages still wait")
+            self._problem(f"DA6: {left.delayed:,} delayed messages still wait")
         if left.dead:
-            self._problem(f"A8: {left.dead:,} dead letters are not redriven")
+            self._problem(f"DA8: {left.dead:,} dead letters are not redriven")
         if sums.crashes and not sums.restarts:
             self._problem(f"{sums.crashes} actors were made to crash and none was restarted")
         if self._problem_count > len(sums.problems):
@@ -381,14 +381,14 @@ class DemoHistory:
         sums.delayed = len(self._due_us)
         for event, count in self._stored_delayed.items():
             if count > self._sent_delayed[event]:
-                self._problem(f"A6: event {event} was delayed and stored {count} times")
+                self._problem(f"DA6: event {event} was delayed and stored {count} times")
         for event, due_us in self._due_us.items():
             if event not in self._appended_us or self._sent_delayed[event] > 1:
                 continue  # it is not there, which is reported, or it is unknown which copy was due then
             late_us.append(max(0, self._appended_us[event] - due_us))
             if self._appended_us[event] < due_us - _EARLY_US:
                 early_ms = (due_us - self._appended_us[event]) / 1000
-                self._blame("delayed_early", f"A6: event {event} came {early_ms:,.0f} ms too early")
+                self._blame("delayed_early", f"DA6: event {event} came {early_ms:,.0f} ms too early")
         sums.late_ms_p50, sums.late_ms_p99 = percentiles(late_us)
 
     def _judge_redrives(self) -> None:
@@ -396,7 +396,7 @@ class DemoHistory:
             dead, redriven = self._dead[event], self._redriven[event]
             if dead != redriven:
                 self._problem(
-                    f"A8: event {event} became a dead letter {dead} times, was redriven {redriven} times"
+                    f"DA8: event {event} became a dead letter {dead} times, was redriven {redriven} times"
                 )
 
     def _blame(self, counter: str, problem: str) -> None:

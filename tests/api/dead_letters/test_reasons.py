@@ -69,7 +69,7 @@ def test_reasons_that_differ_are_told_by_what_they_share() -> None:
 
 
 def test_no_more_reasons_are_kept_than_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others are counted together, and come last (Q1)."""
+    """The others are counted together, and come last (RN1)."""
     monkeypatch.setattr(dead_letter_reasons, "REASONS_COUNTED_MAX", 2)
     counted = ReasonCounts()
     for reason in ("a", "b", "c", "d", "c", "a"):

@@ -12,8 +12,8 @@ from callboard.dead_letters.kept import KeptLetters, check_drops
 from callboard.log.errors import InvalidArgument
 from callboard.log.plain import refuse_copy
 from callboard.message import Record
-from callboard.reports.figures import (
-    GroupDescription,
+from callboard.reports.figures import GroupDescription
+from callboard.reports.group_figures import (
     described,
     group_infos,
     holders_of,

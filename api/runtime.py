@@ -76,10 +76,10 @@ from callboard.reports.figures import (
     RuntimeStatistics,
     delayed_statistics,
     forwarding_statistics,
-    group_infos,
     outbox_statistics,
     schedule_statistics,
 )
+from callboard.reports.group_figures import group_infos
 from callboard.reports.reporting import Reporter
 from callboard.session import Session
 from callboard.supervision import ChildSpec, SupervisorSpec, TreeNode, open_system

@@ -183,7 +183,7 @@ def count(
         print_json(rows)
         return
     if rows:
-        told = [
+        cells = [
             (
                 legible(each["group"], NAME_BYTES_MAX),
                 legible(each["reason"], REASON_SHOWN),
@@ -191,7 +191,7 @@ def count(
             )
             for each in rows
         ]
-        show(table(("group", "reason", "messages"), told, words=("group", "reason")))
+        show(table(("group", "reason", "messages"), cells, words=("group", "reason")))
     _tell_kept(topic, kept)
 
 

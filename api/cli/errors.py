@@ -56,14 +56,14 @@ def report_usage(error: click.UsageError) -> int:
         error.show()
     else:
         place = "callboard" if error.ctx is None else error.ctx.command_path
-        told = one_line(_message_of(error))
-        told = told if told.endswith((".", "?", "!")) else f"{told}."
-        if "unexpected extra argument" in told and _takes_directory(error.ctx):
-            told += " The directory is named with -d."
+        sentence = one_line(_message_of(error))
+        sentence = sentence if sentence.endswith((".", "?", "!")) else f"{sentence}."
+        if "unexpected extra argument" in sentence and _takes_directory(error.ctx):
+            sentence += " The directory is named with -d."
         early = isinstance(error, click.NoSuchOption) and LATE.get(error.option_name)
         if early and error.ctx is not None and isinstance(error.ctx.command, click.Group):
-            told += f" It stands behind the command: `{place} COMMAND {early}`."
-        click.echo(on_screen(f"{place}: {told} See `{place} --help`."), err=True)
+            sentence += f" It stands behind the command: `{place} COMMAND {early}`."
+        click.echo(on_screen(f"{place}: {sentence} See `{place} --help`."), err=True)
     return error.exit_code
 
 

@@ -171,8 +171,8 @@ def stats(directory: str, with_own: bool, as_json: bool) -> None:
             ", ".join(f"{outbox[key]:,} {key}" for key in keys) for keys in (_OUTBOX_NOW, _OUTBOX_SINCE)
         )
         show(f"published with acks of {label}: {now} now; {since} since the directory was opened")
-    for told in _delayed(found["delayed"]):
-        show(told)
+    for line in _delayed(found["delayed"]):
+        show(line)
     if found["schedules"]:
         show(_schedules(found["schedules"]))
     timers = found["timers"]
@@ -214,13 +214,13 @@ def _delayed(found: list[dict[str, Any]]) -> Iterator[str]:
 def _schedules(found: list[dict[str, Any]]) -> str:
     fired, over = (sum(each[count] for each in found) for count in ("fired", "passed_over"))
     paused = sum(each["is_paused"] for each in found)
-    told = (
+    counts = (
         f"schedules: {len(found):,}, {paused:,} paused; {fired:,} firings published, {over:,} passed over since the"
         " directory was opened"
     )
     waits = [each for each in found if each["problem"]]
     return "\n".join(
-        (told, *(f"schedule {each['topic']}/{each['name']} waits: {each['problem']}" for each in waits))
+        (counts, *(f"schedule {each['topic']}/{each['name']} waits: {each['problem']}" for each in waits))
     )
 
 
@@ -258,15 +258,15 @@ def tree(directory: str, events: bool, as_json: bool) -> None:
         return
     show(_drawn(found))
     for event in happened:
-        show(_told(event))
+        show(_event_line(event))
 
 
-def _told(event: dict[str, Any]) -> str:
+def _event_line(event: dict[str, Any]) -> str:
     """One event on one line: when, what, and its fields."""
     when = from_us(event["wall_us"])
     rest = {key: value for key, value in event.items() if key not in ("wall_us", "kind", "frames")}
-    told = "  ".join(f"{key}={value}" for key, value in rest.items() if value is not None)
-    return f"{when.isoformat(timespec='milliseconds')}  {event['kind']}  {told}"
+    fields = "  ".join(f"{key}={value}" for key, value in rest.items() if value is not None)
+    return f"{when.isoformat(timespec='milliseconds')}  {event['kind']}  {fields}"
 
 
 def _drawn(node: dict[str, Any], tree: Tree | None = None) -> Tree:

@@ -61,8 +61,8 @@ def show(*things: Any) -> None:
         paper = Paper(markup=False, highlight=False, emoji=False, width=_width())
         for thing in things:
             is_text = isinstance(thing, str)
-            told = folded(thing, paper.width) if is_text and is_terminal else thing
-            paper.print(told, soft_wrap=is_text, crop=False)
+            printed = folded(thing, paper.width) if is_text and is_terminal else thing
+            paper.print(printed, soft_wrap=is_text, crop=False)
 
 
 def _width() -> int:
@@ -140,15 +140,15 @@ def size_text(size_bytes: int) -> str:
 
 def duration_text(seconds: float) -> str:
     """Seconds for people: 0.5 s, 300 s (5 min), 604800 s (7 days)."""
-    told = f"{int(seconds) if seconds == int(seconds) else seconds} s"
+    plain = f"{int(seconds) if seconds == int(seconds) else seconds} s"
     if seconds < 120:
-        return told
+        return plain
     parts, left = [], seconds
     for size, unit in ((86_400, "days"), (3600, "h"), (60, "min"), (1, "s")):
         count, left = divmod(left, size)
         if count:
             parts.append(f"{int(count):,} {'day' if count == 1 and unit == 'days' else unit}")
-    return f"{told} ({' '.join(parts)})"
+    return f"{plain} ({' '.join(parts)})"
 
 
 def legible(data: str | bytes | None, most: int) -> str:
@@ -156,11 +156,11 @@ def legible(data: str | bytes | None, most: int) -> str:
     UTF-8, as in `\\t` and `\\xff`.
     """
     text = data.decode("utf-8", "backslashreplace") if isinstance(data, bytes) else data or ""
-    told = "".join(
+    shown = "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape").decode()
         for letter in text[: most + 1]
     )
-    return told if len(told) <= most else told[: most - 3] + "..."
+    return shown if len(shown) <= most else shown[: most - 3] + "..."
 
 
 def counted(count: int, word: str) -> str:

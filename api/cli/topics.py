@@ -216,11 +216,11 @@ def setting_rows(
 ) -> Iterator[tuple[str, str]]:
     """Each as it can be given to `create` and `alter`; bytes and seconds are shown in larger units too."""
     for name, value in settings.items():
-        told = str(value).lower() if value is None or isinstance(value, bool) else str(value)
+        shown = str(value).lower() if value is None or isinstance(value, bool) else str(value)
         if name.endswith("_bytes") and type(value) is int and value >= KIB:
-            told += f" ({size_text(value)})"
+            shown += f" ({size_text(value)})"
         elif isinstance(value, (list, tuple)):
-            told = ",".join(f"{each:g}" for each in value) + " s"
+            shown = ",".join(f"{each:g}" for each in value) + " s"
         elif name in fields and fields[name].kind == "seconds" and value is not None:
-            told = duration_text(value)
-        yield name, told
+            shown = duration_text(value)
+        yield name, shown

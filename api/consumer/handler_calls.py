@@ -110,7 +110,7 @@ class HandlerCalls:
         except NotAsync:  # as each message would: they are not to end as dead letters
             self._leave(task)
             raise
-        except Exception as error:  # noqa: BLE001 - it is told, and the message comes again
+        except Exception as error:  # noqa: BLE001 - it is logged, and the message comes again
             failure = meant(error)
         except (trio.Cancelled, BaseExceptionGroup) as error:
             if not _is_foreign_cancellation(error):
@@ -140,7 +140,7 @@ class HandlerCalls:
             self._consumer.leases.give_back_messages([message])
 
     def _leave_nursery(self, group: BaseExceptionGroup[BaseException], message: ReceivedMessage) -> None:
-        """What a handler's own nursery raises beside the cancellation is told, and the cancellation alone raised."""
+        """What a handler's own nursery raises beside the cancellation is logged, and the cancellation alone raised."""
         beside, rest = group.split(Exception)
         if (
             beside is not None

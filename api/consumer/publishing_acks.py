@@ -244,10 +244,10 @@ class PublishingAcks:
                     partition=outbox.source.label,
                 ) from error
             except CallboardError as error:
-                told = error.again()
-                told.indefinite = False  # whatever is stored, no ack names it
-                told.add_note("Nothing was acked, and nothing will be published. Ack again, or nack.")
-                raise told from error
+                raised = error.again()
+                raised.indefinite = False  # whatever is stored, no ack names it
+                raised.add_note("Nothing was acked, and nothing will be published. Ack again, or nack.")
+                raise raised from error
             return first
 
     async def _name(
@@ -264,16 +264,16 @@ class PublishingAcks:
                 message = message._replace(again=is_valid)
                 continue
             except ActorStopped as error:
-                told = stopped(self._session, port)
+                raised = stopped(self._session, port)
                 # One that is not deleted may have done it, and ended before it could say so.
-                told.indefinite = self._session.directory.is_live(port)
-                raise told from error
+                raised.indefinite = self._session.directory.is_live(port)
+                raise raised from error
             except OutboxFull:
                 raise
             except CallboardError as error:
-                told = error.again()
-                told.indefinite = crashed or error.indefinite  # the first try may have done it
-                raise told from error
+                raised = error.again()
+                raised.indefinite = crashed or error.indefinite  # the first try may have done it
+                raise raised from error
             if lost and crashed and await self._is_forwarded(outbox, message.start):
                 return ()
             return lost

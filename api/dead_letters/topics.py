@@ -473,22 +473,22 @@ async def count_by_group(
 
 def _letter_of(record: Record) -> ForwardedLetter | None:
     """A record as a dead letter; None for one that the router has not forwarded."""
-    told = record.headers
-    first = told.get(f.FIRST_FAILED_AT)
+    headers = record.headers
+    first = headers.get(f.FIRST_FAILED_AT)
     try:
         return ForwardedLetter(
             record=record,
-            topic=told[f.TOPIC].decode(),
-            partition=int(told[f.PARTITION]),
-            offset=int(told[f.OFFSET]),
-            group=told[f.GROUP].decode(),
-            attempts=int(told[f.ATTEMPTS]),
-            failed_at=datetime.fromisoformat(told[f.FAILED_AT].decode()),
+            topic=headers[f.TOPIC].decode(),
+            partition=int(headers[f.PARTITION]),
+            offset=int(headers[f.OFFSET]),
+            group=headers[f.GROUP].decode(),
+            attempts=int(headers[f.ATTEMPTS]),
+            failed_at=datetime.fromisoformat(headers[f.FAILED_AT].decode()),
             first_failed_at=None if first is None else datetime.fromisoformat(first.decode()),
-            consumer_name=_text(told.get(f.CONSUMER)),
-            consumers=tuple((_text(told.get(f.CONSUMERS)) or "").split()),
-            reason=_text(told.get(f.REASON)),
-            is_lost=f.LOST in told,
+            consumer_name=_text(headers.get(f.CONSUMER)),
+            consumers=tuple((_text(headers.get(f.CONSUMERS)) or "").split()),
+            reason=_text(headers.get(f.REASON)),
+            is_lost=f.LOST in headers,
         )
     except (KeyError, ValueError):
         return None

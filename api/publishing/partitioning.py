@@ -117,8 +117,8 @@ def split(
     chosen: dict[int, list[int]] = {}
     for index, key in enumerate(keys):
         if key is not None:
-            told = index if indexes is None else indexes[index]
-            place = of_message(told, checked, partitioner, key, partitions)
+            named = index if indexes is None else indexes[index]
+            place = of_message(named, checked, partitioner, key, partitions)
             chosen.setdefault(place, []).append(index)
     if keyless:
         partition = sticky.choose(len(keyless), size_bytes)

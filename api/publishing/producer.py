@@ -229,16 +229,16 @@ class Producer:
             tries += 1
             try:
                 answer = await self._publisher.send(line.port, message)
-            except CallboardError as found:
-                error = self._told(found)
+            except CallboardError as failure:
+                error = self._explained(failure)
                 if not error.indefinite and tries == 1:
                     # A producer that was forgotten begins again, with the next publish.
                     line.next = None if isinstance(error, SequenceOutOfOrder) else sequence
-                    raise error from found.__cause__
+                    raise error from failure.__cause__
                 if not error.indefinite or tries == TRIES_MAX:
-                    told = error.again()
-                    told.indefinite = True  # of an earlier try nothing is known
-                    raise told from found
+                    raised = error.again()
+                    raised.indefinite = True  # of an earlier try nothing is known
+                    raise raised from failure
                 await trio.sleep(pause_s)
                 pause_s *= 2
             else:
@@ -253,14 +253,14 @@ class Producer:
                     line.port, BeginProducer(self.producer_id, self._owner, line.epoch)
                 )
             except CallboardError as error:
-                told = self._told(error).again()
-                told.indefinite = False  # it asked only: nothing was to be stored
-                raise told from error
+                raised = self._explained(error).again()
+                raised.indefinite = False  # it asked only: nothing was to be stored
+                raise raised from error
             line.epoch, line.next = begun
         sequence: int = line.next or 0
         return sequence
 
-    def _told(self, error: CallboardError) -> CallboardError:
+    def _explained(self, error: CallboardError) -> CallboardError:
         """The error, with the producer's name where a partition knows its id only, and what a disk refused in words."""
         if isinstance(error, PlanFailed):
             refused = DiskFull if lacks_space(error) else PublishFailed
@@ -273,10 +273,10 @@ class Producer:
             return failed
         if not isinstance(error, ProducerFenced):
             return error
-        told = error.again()
+        raised = error.again()
         words = (
             f"producer {self.name!r} of topic {self._publisher.live.name!r} has epoch {error.epoch}, and epoch"
             f" {error.latest} has begun: another one has taken its place. Nothing was written. Stop this one."
         )
-        told.args = (words,)
-        return told
+        raised.args = (words,)
+        return raised

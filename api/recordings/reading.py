@@ -72,9 +72,9 @@ class Tally:
 
     def reasons(self) -> str:
         """Why the first bad lines are bad: each reason once, with its lines."""
-        return "; ".join(self.told(self.named[:REASONS_TOLD_MAX]))
+        return "; ".join(self.reason_lines(self.named[:REASONS_TOLD_MAX]))
 
-    def told(self, named: Iterable[tuple[int, str]]) -> list[str]:
+    def reason_lines(self, named: Iterable[tuple[int, str]]) -> list[str]:
         """Each reason once, with the numbers of its lines."""
         lines: dict[str, list[int]] = {}
         for number, reason in named:
@@ -231,7 +231,7 @@ def read_events(
     if not sample:
         return
     columns = columns or LineColumns()
-    form = form or told_by(columns, sample) or detect(sample, columns)
+    form = form or named_by(columns, sample) or detect(sample, columns)
     parse = parser_of(form, columns)
     every = itertools.chain(sample, remaining)
     records = joined(every, columns.delimiter or ",") if form is Format.CSV else enumerate(every, start=1)
@@ -255,7 +255,7 @@ def read_events(
             yield event
 
 
-def told_by(columns: LineColumns, sample: Sequence[bytes] = ()) -> Format | None:
+def named_by(columns: LineColumns, sample: Sequence[bytes] = ()) -> Format | None:
     """The format that an option is for, if it is for one only, and no line of `sample` is clearly of another."""
     named = Format.CSV if columns.delimiter is not None else None if columns.year is None else Format.SYSLOG
     return named and (_of_lines([bare_line(line) for line in sample])[0] or named)

@@ -81,7 +81,7 @@ class RecordingWriter:
                 f"the recording has no partition {partition}: they are 0 to {len(self._parts) - 1}."
             )
         part = self._parts[partition]
-        with _told(self._directory):
+        with _storage_errors(self._directory):
             await self._carry_out(part, part.encoder.add(columns))
             if part.size_bytes >= GATHERED_BYTES:
                 await self._write(part)
@@ -149,7 +149,7 @@ class RecordingWriter:
 
 
 @contextmanager
-def _told(unfinished: str) -> Iterator[None]:
+def _storage_errors(unfinished: str) -> Iterator[None]:
     """What the disk refused, in words for the maker of a recording."""
     try:
         yield
@@ -193,12 +193,12 @@ async def new_recording(
     await remove_tree(files, unfinished)
     writer = RecordingWriter(files, unfinished, encoders, dict(source or {}))
     try:
-        with _told(unfinished):
+        with _storage_errors(unfinished):
             await files.submit(
                 [MakeDirectory(f"{unfinished}/{partition}") for partition in range(partitions)]
             )
         yield writer
-        with _told(unfinished):
+        with _storage_errors(unfinished):
             await writer.finish()
             await files.submit(
                 (SyncDirectory(unfinished), Rename(unfinished, directory), SyncDirectory(parent))

@@ -1,31 +1,26 @@
-"""What a runtime reports of itself: groups, their members and positions, and all counters."""
+"""What a runtime reports of itself: all counters, and groups with their members and positions (`group_figures`)."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
-import trio
 
 from callboard.actors.catalog.losses import CatalogStatistics
 from callboard.actors.forwarding.commands import DelayedCounts, Forwarded, OutboxCounts
-from callboard.actors.groups.commands import ListMembers, MembersInfo
 from callboard.actors.names import OWN_GROUPS
-from callboard.actors.partition.commands import Holder, ListHolders, PartitionStatistics, Read
+from callboard.actors.partition.commands import PartitionStatistics
 from callboard.actors.recurring.commands import ScheduleStands
 from callboard.actors.settings import GroupSettings
 from callboard.actors.timers.commands import TimerStatistics
-from callboard.log.errors import ActorCrashed, ActorStopped, CallboardError, InvalidArgument
+from callboard.log.errors import InvalidArgument
 from callboard.message import from_us
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.directory import Directory, LiveSchedule
-    from callboard.actors.catalog.state import GroupRecord
-    from callboard.actors.kernel import ActorRef
+    from callboard.actors.catalog.directory import LiveSchedule
     from callboard.actors.partition.companion_partitions.outbox import Outbox
     from callboard.actors.partition.port import PartitionPort
 
@@ -268,123 +263,6 @@ class GroupDescription:
         )
 
 
-async def group_infos(records: Sequence[GroupRecord], directory: Directory) -> tuple[GroupInfo, ...]:
-    """Groups with their members, by name."""
-    described: dict[int, MembersInfo] = {}
-
-    async def describe(group_id: int, coordinator: ActorRef[Any]) -> None:
-        while group_id not in described:
-            with suppress(ActorCrashed):
-                try:
-                    described[group_id] = await coordinator.ask(ListMembers())
-                except ActorStopped:
-                    return  # the group has ended, or the runtime closes
-
-    async with trio.open_nursery() as nursery:
-        for record in records:
-            if (group := directory.live_group(record.group_id)) is not None:
-                nursery.start_soon(describe, record.group_id, group.ref)
-    found = []
-    for record in sorted(records, key=lambda group: group.name):
-        lives = [live for live in map(directory.by_id, record.topic_ids) if live is not None]
-        members = described.get(record.group_id, MembersInfo())
-        consumers = tuple(
-            ConsumerInfo(each.consumer, each.name, each.generation, each.topics, each.assigned)
-            for each in members.members
-        )
-        topics = tuple(live.name for live in lives)
-        pattern = record.pattern
-        found.append(
-            GroupInfo(
-                record.name,
-                record.group_id,
-                topics,
-                len(members.members),
-                record.settings,
-                consumers,
-                None if pattern is None else pattern.words,
-                pattern is not None and pattern.dead_letters,
-                members.rebalances,
-                members.forced_handovers,
-                members.stalled_members,
-            )
-        )
-    return tuple(found)
-
-
-async def oldest_unsettled(port: PartitionPort, found: PartitionStatistics, group_id: int) -> datetime | None:
-    """When the first message that a group has not settled was appended."""
-    for stands in found.groups:
-        if stands.group_id == group_id and stands.pending:
-            with suppress(CallboardError), trio.move_on_after(DESCRIBE_TIMEOUT_S):
-                answer = await port.ref.ask(Read(stands.floor, 1, 1))
-                return None if answer is None or not answer[0] else from_us(answer[0][0].append_time(0))
-    return None
-
-
-async def holders_of(
-    ports: Sequence[PartitionPort], partitions: Sequence[PartitionStatistics], group_id: int
-) -> list[Holder]:
-    """What consumers of a group have leased, in each of the partitions that answers."""
-    holders: list[Holder] = []
-
-    async def ask(port: PartitionPort) -> None:
-        with suppress(CallboardError):
-            holders.extend(await port.ref.ask(ListHolders(group_id)))
-
-    with trio.move_on_after(DESCRIBE_TIMEOUT_S):
-        async with trio.open_nursery() as nursery:
-            for port, found in zip(ports, partitions, strict=True):
-                if any(stands.group_id == group_id and stands.leased for stands in found.groups):
-                    nursery.start_soon(ask, port)
-    return holders
-
-
-def with_holdings(group: GroupInfo, holders: Iterable[Holder], now_us: int) -> GroupInfo:
-    """A group whose members report what they have leased."""
-    leased: Counter[int] = Counter()
-    ages: dict[int, float] = {}
-    for consumer, count, age_s in holders:
-        leased[consumer] += count
-        ages[consumer] = max(age_s, ages.get(consumer, 0.0))
-    consumers = tuple(
-        attrs.evolve(
-            each,
-            in_flight=leased[each.consumer],
-            oldest_leased=from_us(now_us - round(ages[each.consumer] * 1e6))
-            if each.consumer in ages
-            else None,
-        )
-        for each in group.consumers
-    )
-    return attrs.evolve(group, consumers=consumers)
-
-
-def described(
-    group: GroupInfo, partitions: Sequence[PartitionStatistics], oldest: Sequence[datetime | None]
-) -> GroupDescription:
-    """Where a group stands in these partitions."""
-    places = []
-    for found, appended in zip(partitions, oldest, strict=True):
-        stands = next((each for each in found.groups if each.group_id == group.group_id), None)
-        places.append(
-            GroupPlace(
-                found.topic,
-                found.partition,
-                found.state,
-                0 if stands is None else stands.floor,
-                found.visible_end,
-                0 if stands is None else stands.pending,
-                0 if stands is None else stands.leased,
-                0 if stands is None else stands.redelivered,
-                0 if stands is None else stands.dead,
-                None if stands is None else stands.owner,
-                appended,
-            )
-        )
-    return GroupDescription(group, tuple(places))
-
-
 def forwarding_statistics(
     forwarded: Forwarded, groups: Sequence[GroupInfo], partitions: Sequence[PartitionStatistics]
 ) -> tuple[ForwardingStatistics, ...]:
@@ -396,7 +274,12 @@ def forwarding_statistics(
             kept[topic] += stands.dead
     named = {topic for topic in targets.values() if topic is not None} | set(forwarded.counts)
     return tuple(
-        ForwardingStatistics(topic, forwarded.counts.get(topic, 0), kept[topic], forwarded.held.get(topic))
+        ForwardingStatistics(
+            topic=topic,
+            forwarded=forwarded.counts.get(topic, 0),
+            kept=kept[topic],
+            held=forwarded.held.get(topic),
+        )
         for topic in sorted(named)
     )
 
@@ -413,17 +296,17 @@ def outbox_statistics(
         counts = counted.get(place) or OutboxCounts(*place)
         found.append(
             OutboxStatistics(
-                outbox.port.topic,
-                outbox.port.index,
-                partition.state,
-                counts.pending,
-                counts.forwarded,
-                counts.held,
-                counts.refused,
-                counts.dropped,
-                counts.lost,
-                counts.discarded,
-                partition.damages,
+                topic=outbox.port.topic,
+                partition=outbox.port.index,
+                state=partition.state,
+                pending=counts.pending,
+                forwarded=counts.forwarded,
+                held=counts.held,
+                refused=counts.refused,
+                dropped=counts.dropped,
+                lost=counts.lost,
+                discarded=counts.discarded,
+                damages=partition.damages,
             )
         )
     return tuple(found)
@@ -441,15 +324,15 @@ def delayed_statistics(
         due_us = counted.next_due_us
         found.append(
             DelayedStatistics(
-                port.topic,
-                port.index,
-                partition.state,
-                counted.pending,
-                None if due_us is None else from_us(due_us),
-                counted.moved,
-                counted.cancelled,
-                counted.lost,
-                partition.damages,
+                topic=port.topic,
+                partition=port.index,
+                state=partition.state,
+                pending=counted.pending,
+                next_due=None if due_us is None else from_us(due_us),
+                moved=counted.moved,
+                cancelled=counted.cancelled,
+                lost=counted.lost,
+                damages=partition.damages,
             )
         )
     return tuple(found)
@@ -467,13 +350,13 @@ def schedule_statistics(live: LiveSchedule) -> ScheduleStatistics:
         except InvalidArgument as error:  # its zone is not known on this machine
             problem = str(error)
     return ScheduleStatistics(
-        live.port.topic,
-        record.spec.name,
-        record.spec.partition,
-        record.is_paused,
-        None if following is None else from_us(following),
-        None if stands.fired_us is None else from_us(stands.fired_us),
-        stands.fired,
-        stands.passed_over,
-        problem,
+        topic=live.port.topic,
+        name=record.spec.name,
+        partition=record.spec.partition,
+        is_paused=record.is_paused,
+        next_due=None if following is None else from_us(following),
+        last_due=None if stands.fired_us is None else from_us(stands.fired_us),
+        fired=stands.fired,
+        passed_over=stands.passed_over,
+        problem=problem,
     )

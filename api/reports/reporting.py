@@ -324,7 +324,7 @@ class _CountedEvent:
     """One event at one place: the window that began last, and what was left out since a line was written."""
 
     since: float
-    told: int = 0
+    logged: int = 0
     left_out: int = 0
 
 
@@ -343,11 +343,11 @@ class Floods:
         if len(self._kinds) > KINDS_MAX:
             self._forgotten += self._kinds.popitem(last=False)[1].left_out
         if now - counted.since >= WINDOW_S:
-            counted.since, counted.told = now, 0
-        if counted.told == LINES_MAX:
+            counted.since, counted.logged = now, 0
+        if counted.logged == LINES_MAX:
             counted.left_out += 1
             return None
-        counted.told += 1
+        counted.logged += 1
         left_out, counted.left_out = counted.left_out, 0
         return left_out
 
@@ -368,7 +368,7 @@ class Reporter:
         self._crashes = WaitingCrashes()
 
     def listen(self, log: events.EventLog) -> None:
-        """Tell all that `log` hears, with tracebacks."""
+        """Log what `log` hears from now on, with tracebacks."""
         log.trace = traceback_lines
         log.subscribe(self.report)
 
@@ -379,23 +379,23 @@ class Reporter:
         if settled is not None:
             crash, fate = settled
             if fate == "restarted":
-                self._tell(crash, (events.IncarnationCrashed, fate), {"delay_s": event.delay_s})
+                self._log(crash, (events.IncarnationCrashed, fate), {"delay_s": event.delay_s})
                 return
             if fate == "decided":
                 besides = {"place": crash.place, "frames": crash.frames}
             else:
-                self._tell(crash, (events.IncarnationCrashed, fate), besides)
+                self._log(crash, (events.IncarnationCrashed, fate), besides)
         if isinstance(event, events.IncarnationCrashed):
             if (oldest := self._crashes.add(event)) is not None:
-                self._tell_undecided(oldest)
+                self._log_undecided(oldest)
             return
         flag = FLAGS.get(type(event))
-        self._tell(event, type(event) if flag is None else (type(event), getattr(event, flag)), besides)
+        self._log(event, type(event) if flag is None else (type(event), getattr(event, flag)), besides)
 
-    def _tell_undecided(self, crash: events.IncarnationCrashed) -> None:
-        self._tell(crash, (events.IncarnationCrashed, "stopping"), {})
+    def _log_undecided(self, crash: events.IncarnationCrashed) -> None:
+        self._log(crash, (events.IncarnationCrashed, "stopping"), {})
 
-    def _tell(self, event: Any, key: object, besides: dict[str, Any]) -> None:
+    def _log(self, event: Any, key: object, besides: dict[str, Any]) -> None:
         """Log one event with its own fields and those `besides`."""
         line = LINES.get(key)
         if line is None:
@@ -413,51 +413,51 @@ class Reporter:
         }
         fields |= besides
         extra = {"callboard": {"event": type(event).__name__, **fields, "left_out": left_out}}
-        text = line.text.format(**self._told(fields))
+        text = line.text.format(**self._phrases(fields))
         if left_out:
             text += f" ({left_out} more such lines came before, and were left out.)"
         logger.log(line.level, "%s", text, extra=extra)
         if fields.get("frames"):
-            what = TRACED.get(type(event), "{path} crashed").format(**self._told(fields))
+            what = TRACED.get(type(event), "{path} crashed").format(**self._phrases(fields))
             logger.debug("%s at:\n  %s", what, "\n  ".join(fields["frames"]), extra=extra)
 
-    def _told(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """The fields as people read them: groups by name, numbers with their noun, causes without their full stop."""
-        told = {"at": "", **fields}
-        if "child" in told:
-            told["who"] = f"the supervisor {told['path']!r}" if told["path"] else "the root supervisor"
+    def _phrases(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """What texts of lines name: the fields, groups by name, numbers with their noun, no full stop after causes."""
+        words = {"at": "", **fields}
+        if "child" in words:
+            words["who"] = f"the supervisor {words['path']!r}" if words["path"] else "the root supervisor"
             ends = "All below it is restarted, or ends with the runtime."
-            told["then"] = ends if told["path"] else "The runtime ends."
-            counts = told["restarts"]
-            told["blamed"] = told["child"] if len(counts) < 2 else f"{with_counts(counts)} together"
-        if "stamp_us" in told:
-            told["ahead"] = f"{(told['stamp_us'] - told['now_us']) / 3.6e9:,.1f} hours"
-        if "group_id" in told:
-            told["group"] = self._group_of(told["group_id"])
-        if "records" in told:
-            word = "record" if "group_id" in told and "reason" not in told else "message"
-            told["letters"] = _letters(told["records"], told.get("reason"))
-            told["counted"] = f"{told['records']} {word}{'' if told['records'] == 1 else 's'}"
-        if told.get("max_deliveries"):
-            told["attempt"] = f"{told['attempt']} of {told['max_deliveries']}"
-        if "firings" in told:
-            at_least = " or more" if told["firings"] == MISSED_COUNTED_MAX else ""
-            told["firings"] = f"{told['firings']}{at_least} firing{'' if told['firings'] == 1 else 's'}"
-        if "name" in told:
-            told["named"] = _bracketed(told["name"])
-        if "place" not in told and "cause" in told:
-            told["why"] = _bracketed(told["cause"])
-        if "place" in told:
-            told["at"] = f", at {told['place']}" if told["place"] else ""
-            told["cause"] = told["cause"].removesuffix(".")
-        if "missing" in told:
-            named = ", ".join(told["missing"][:NAMED_MAX])
-            more = len(told["missing"]) - NAMED_MAX
+            words["then"] = ends if words["path"] else "The runtime ends."
+            counts = words["restarts"]
+            words["blamed"] = words["child"] if len(counts) < 2 else f"{with_counts(counts)} together"
+        if "stamp_us" in words:
+            words["ahead"] = f"{(words['stamp_us'] - words['now_us']) / 3.6e9:,.1f} hours"
+        if "group_id" in words:
+            words["group"] = self._group_of(words["group_id"])
+        if "records" in words:
+            noun = "record" if "group_id" in words and "reason" not in words else "message"
+            words["letters"] = _letters(words["records"], words.get("reason"))
+            words["counted"] = f"{words['records']} {noun}{'' if words['records'] == 1 else 's'}"
+        if words.get("max_deliveries"):
+            words["attempt"] = f"{words['attempt']} of {words['max_deliveries']}"
+        if "firings" in words:
+            at_least = " or more" if words["firings"] == MISSED_COUNTED_MAX else ""
+            words["firings"] = f"{words['firings']}{at_least} firing{'' if words['firings'] == 1 else 's'}"
+        if "name" in words:
+            words["named"] = _bracketed(words["name"])
+        if "place" not in words and "cause" in words:
+            words["why"] = _bracketed(words["cause"])
+        if "place" in words:
+            words["at"] = f", at {words['place']}" if words["place"] else ""
+            words["cause"] = words["cause"].removesuffix(".")
+        if "missing" in words:
+            named = ", ".join(words["missing"][:NAMED_MAX])
+            more = len(words["missing"]) - NAMED_MAX
             named += f" and {more} more" if more > 0 else ""
-            told["gone"] = f"Not known any more: {named}" if named else "Which they are is not known"
-        if "hook" in told:
-            told["whose"] = f"of {told['path']!r}" if told["path"] else "to events"
-        return told
+            words["gone"] = f"Not known any more: {named}" if named else "Which they are is not known"
+        if "hook" in words:
+            words["whose"] = f"of {words['path']!r}" if words["path"] else "to events"
+        return words
 
     def close(self) -> None:
         """The runtime is closed: say what waits, and how many lines were left out that no other line has counted.
@@ -465,11 +465,11 @@ class Reporter:
         What a logging handler raises ends that: nothing is left to hear of it, and how the runtime ended comes first.
         """
         with suppress(Exception):
-            self._tell_rest()
+            self._log_rest()
 
-    def _tell_rest(self) -> None:
+    def _log_rest(self) -> None:
         for crash in self._crashes.take_all():
-            self._tell_undecided(crash)
+            self._log_undecided(crash)
         left_out = self._floods.left_out()
         if not left_out:
             return
@@ -502,10 +502,10 @@ def _kind(event: Any) -> Kind:
     """The place that an event speaks of; of a failure of users' code also what distinguishes it from others there."""
     name = next((name for name in PLACES if hasattr(event, name)), None)
     where = getattr(event, name) if name else None
-    told = f"group {where}" if name == "group" else where or "subscribers to events"
+    place = f"group {where}" if name == "group" else where or "subscribers to events"
     if not hasattr(event, "place"):
-        return (told,)
-    return told, event.cause.partition(":")[0][:CAUSE_CHARACTERS], event.place
+        return (place,)
+    return place, event.cause.partition(":")[0][:CAUSE_CHARACTERS], event.place
 
 
 def mute_spark() -> None:

@@ -17,9 +17,11 @@ def traceback_lines(error: BaseException) -> tuple[str, ...]:
     Its frames alone if it cannot be printed.
     """
     try:
-        told = TracebackException(type(error), error, error.__traceback__, lookup_lines=False, compact=True)
-        _trim(error, told)
-        text = "".join(told.format())
+        printed = TracebackException(
+            type(error), error, error.__traceback__, lookup_lines=False, compact=True
+        )
+        _trim(error, printed)
+        text = "".join(printed.format())
     except Exception:  # noqa: BLE001 - it asks attributes of users' exceptions
         return frames(error)
     data = text.encode(errors="backslashreplace")
@@ -30,9 +32,9 @@ def traceback_lines(error: BaseException) -> tuple[str, ...]:
     return tuple(data.decode(errors="ignore").splitlines())
 
 
-def _trim(error: BaseException, told: TracebackException) -> None:
+def _trim(error: BaseException, printed: TracebackException) -> None:
     """Leave out the frames of Callboard and trio above the user's first; where none is, all but the innermost."""
-    waiting: list[tuple[BaseException | None, TracebackException | None]] = [(error, told)]
+    waiting: list[tuple[BaseException | None, TracebackException | None]] = [(error, printed)]
     while waiting:
         cause, shown = waiting.pop()
         if cause is None or shown is None:

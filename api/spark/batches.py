@@ -12,7 +12,7 @@ import pyarrow as pa
 from callboard.log.limits import MIB
 from callboard.recordings.reader import Span
 from callboard.spark.arrow import arrow_schema, joined, to_arrow, with_instants
-from callboard.spark.files import make_folders, remove_file, told, write_text
+from callboard.spark.files import make_folders, remove_file, storage_errors, write_text
 from callboard.spark.options import ReadOptions
 from callboard.spark.slices import Lost, Slice, read_slice
 
@@ -94,7 +94,7 @@ def _report(folder: str, piece: Slice, lost: Ranges, removed: Ranges) -> None:
     if lost or removed:
         report_losses(folder, piece.topic, piece.partition, piece.start, piece.path, lost, removed)
         return
-    with told(f"naming what is damaged in {folder}"):
+    with storage_errors(f"naming what is damaged in {folder}"):
         remove_file(f"{folder}/{_report_name(piece.topic, piece.partition, piece.start)}")
 
 
@@ -102,7 +102,7 @@ def report_losses(
     folder: str, topic: str, partition: int, offset: int, path: str, lost: Ranges, removed: Ranges
 ) -> None:
     """Write the file of what a reading from `offset` on passed over: damaged offsets, and those that retention took."""
-    with told(f"naming what is damaged in {folder}"):
+    with storage_errors(f"naming what is damaged in {folder}"):
         make_folders(folder)
         found = {"topic": topic, "partition": partition, "path": path, "lost": lost, "removed": removed}
         write_text(f"{folder}/{_report_name(topic, partition, offset)}", json.dumps(found) + "\n")

@@ -111,7 +111,7 @@ class NewFolder:
 
 
 @contextmanager
-def told(what: str) -> Iterator[None]:
+def storage_errors(what: str) -> Iterator[None]:
     """Errors of the operating system become ours, with what was to be done."""
     try:
         yield

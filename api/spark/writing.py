@@ -29,7 +29,7 @@ from callboard.recordings.manifest import MANIFEST_NAME, PARTITIONS_MAX, Manifes
 from callboard.recordings.writer import UNFINISHED_SUFFIX
 from callboard.spark import files
 from callboard.spark.encoding import check_names, cut, to_columns, with_type, with_types
-from callboard.spark.files import check_new, told
+from callboard.spark.files import check_new, storage_errors
 from callboard.spark.options import Options
 
 WRITE_OPTIONS: Final = frozenset({"path", "partitions", "seed", "segmentBytes", "compression", "source"})
@@ -114,7 +114,7 @@ class RecordingTasks(DataSourceArrowWriter):
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
-        with told(f"making {options.unfinished}"):
+        with storage_errors(f"making {options.unfinished}"):
             files.remove(options.unfinished)
             files.make_folders(options.unfinished)
 
@@ -131,7 +131,7 @@ class RecordingTasks(DataSourceArrowWriter):
         """Name the folders that count, write the manifest, and give the whole its name."""
         written = [message for message in messages if isinstance(message, Written)]
         try:
-            with told(f"making {self._options.path}"):
+            with storage_errors(f"making {self._options.path}"):
                 finish(self._options, written)
         except BaseException:
             files.remove(self._options.unfinished)
@@ -200,7 +200,7 @@ def write_partition(
         partition, seed=options.seed, segment_bytes=options.segment_bytes, compression=options.compression
     )
     path = f"{options.unfinished}/{name}"
-    with told(f"writing partition {partition}"), files.NewFolder(path) as folder:
+    with storage_errors(f"writing partition {partition}"), files.NewFolder(path) as folder:
         for batch in cut(with_types(piece) for piece in pieces):
             _carry_out(folder, encoder.add(to_columns(batch)))
         _carry_out(folder, encoder.finish())

@@ -98,9 +98,9 @@ def _explained(
     if is_control(failure):
         return failure
     if is_drawing():  # Hypothesis runs the test again and again, and shrinks by itself
-        told = trial.run(seed, case, watched=True)
+        again = trial.run(seed, case, watched=True)
         found = f"It failed under seed {seed}, with scheduler {run.scheduler!r}."
-        failure.add_note(account(trial.name, told if told.failure else run, [found], asked))
+        failure.add_note(account(trial.name, again if again.failure else run, [found], asked))
         return without_machinery(failure, trial.file)
     if not _is_endless(run):
         again = trial.run(seed, case, tick_limit=_limit(run)).failure
@@ -125,7 +125,7 @@ def _unrepeated(
 ) -> BaseException:
     """What to raise for a run that failed, and then did not, or with `again`."""
     failure = run.failure
-    assert failure is not None  # noqa: S101 - it is what is told
+    assert failure is not None  # noqa: S101 - it is what is explained
     unexplained = NotRepeatable(
         f"seed {seed} failed ({words_of(failure)}), and when it was run again it "
         f"{'did not' if again is None else f'failed in another way ({words_of(again)})'}. "

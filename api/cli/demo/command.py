@@ -44,8 +44,8 @@ def digests_of(stage: Stage, tally: Tally) -> array[int]:
     """A fingerprint of each event. Raises `InvalidArgument` when there are fewer than two."""
     found = array("Q", (event.digest for event in stage.traffic(tally=tally)))
     if len(found) < 2:
-        told = f"{stage.path or '--events'} gives {len(found)} events, and the demo needs two at least."
-        raise InvalidArgument(f"{told} {tally.reasons()}".rstrip())
+        problem = f"{stage.path or '--events'} gives {len(found)} events, and the demo needs two at least."
+        raise InvalidArgument(f"{problem} {tally.reasons()}".rstrip())
     return found
 
 
@@ -93,8 +93,8 @@ async def _perform(stage: Stage, act: str) -> dict[str, Any]:
                         started = trio.current_time()
                     published, acknowledged, to_do, dead, is_over = json.loads(line)
                     done = published if act == TWO else to_do if is_over else acknowledged
-                    told = f"{dead:,} {'dead letters redriven' if act == THREE else 'met the bug'}"
-                    advance(f"{published:,} published, {acknowledged:,} acknowledged, {told}", done, to_do)
+                    also = f"{dead:,} {'dead letters redriven' if act == THREE else 'met the bug'}"
+                    advance(f"{published:,} published, {acknowledged:,} acknowledged, {also}", done, to_do)
             finally:
                 with trio.CancelScope(shield=True):
                     status = await child.kill()
@@ -199,7 +199,7 @@ def demo(directory: str | None, keep: bool, as_json: bool, **options: Any) -> No
     else:
         bad = counted(tally.bad, f"bad {tally.unit}")
         show("", account_table(f"Account of {source}, seed {stage.seed}", account, bad, timings))
-        show(*tally.told(tally.named))
+        show(*tally.reason_lines(tally.named))
         if tally.blank:
             show(f"{counted(tally.blank, f'blank {tally.unit}')} passed over.")
         show(*(f"DOES NOT BALANCE: {problem}" for problem in account.problems))

@@ -58,12 +58,12 @@ def find_scenario(name: str) -> Scenario | None:
     """
     if not is_of_a_program(name):
         return registry.SCENARIOS.get(name)
-    found = find_named(name, "Scenario", told_with_line)
+    found = find_named(name, "Scenario", words_with_line)
     try:
         scenario: Any = found() if inspect.isclass(found) else found
     except Exception as error:
         raise InvalidArgument(
-            f"{name!r:.200} cannot be made by calling the class without arguments: {told_with_line(error)}."
+            f"{name!r:.200} cannot be made by calling the class without arguments: {words_with_line(error)}."
             " Nothing was run. Give its arguments defaults, or name an object of the class."
         ) from error
     problems = _problems(scenario)
@@ -89,7 +89,7 @@ def _problems(scenario: Any) -> list[str]:
     except EndlessWorkload as error:
         return [*problems, str(error).rstrip(".")]
     except Exception as error:  # noqa: BLE001 - the method is the program's
-        return [*problems, f"its workload(entropy) raises {told_with_line(error)}"]
+        return [*problems, f"its workload(entropy) raises {words_with_line(error)}"]
     try:
         to_plain(drawn)
     except Exception as error:  # noqa: BLE001 - the values are the program's
@@ -97,7 +97,7 @@ def _problems(scenario: Any) -> list[str]:
     return problems
 
 
-def told_with_line(error: Exception) -> str:
+def words_with_line(error: Exception) -> str:
     """An error of the program, with the line where it was raised."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{type(error).__name__}: {error.msg}, at {error.filename}:{error.lineno}"

@@ -26,7 +26,7 @@ import callboard
 from callboard.cli.files import TraceFile, read_whole, seconds_now, write_whole
 from callboard.cli.output import to_json
 from callboard.cli.processes import end_after_computing, live_as_long_as_parent
-from callboard.cli.simulate.scenarios import file_name, find_scenario, is_of_a_program, told_with_line
+from callboard.cli.simulate.scenarios import file_name, find_scenario, is_of_a_program, words_with_line
 from callboard.cli.streams import input_lines
 from callboard.log.errors import CallboardError, InvalidArgument
 from callboard.log.host.entropy import HostEntropy
@@ -158,7 +158,7 @@ def _run_seed(scenario: Scenario, seed: int, folder: str) -> dict[str, Any]:
             "scenario": scenario.name,
             "seed": seed,
             "promise": "the workload can be drawn",
-            "words": told_with_line(error),
+            "words": words_with_line(error),
         }
     case = Case(workload, plan)
     run = _runner(scenario, seed)(case, QUIET)

@@ -235,6 +235,10 @@ def values_and_keys(
     return [message.value for message in messages], keys if has_keys else None
 
 
+TIME_US_MAX: Final = 253_402_300_799_999_999
+"""The last microsecond of the year 9999, beyond which no `datetime` goes."""
+
+
 def from_us(time_us: int) -> datetime:
     """An instant from microseconds since the epoch."""
     return EPOCH + timedelta(microseconds=time_us)

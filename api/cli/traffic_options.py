@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from callboard.recordings.times import TimeFormat, time_form
+from callboard.traffic.times import TimeFormat, time_form
 
 
 def _check_form(_context: click.Context, _option: click.Parameter, given: str) -> str:

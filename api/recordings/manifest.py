@@ -22,7 +22,7 @@ from callboard.log.errors import RecordingInvalid
 from callboard.log.format.fields import too_new
 from callboard.log.limits import MIB, OFFSET_MAX
 from callboard.log.segments.segment_file import base_offset_of, segment_path
-from callboard.recordings.event import TIME_US_MAX
+from callboard.message import TIME_US_MAX
 
 MANIFEST_NAME: Final = "recording.json"
 MANIFEST_FORMAT: Final = "callboard-recording"

@@ -18,8 +18,7 @@ from callboard.log.errors import InvalidArgument, MessageTooLarge
 from callboard.log.format.columns import NO_TIME, Columns, Ends, ProducerRun
 from callboard.log.limits import HEADERS_BYTES_MAX, KEY_BYTES_MAX, MESSAGE_BYTES_MAX, MIB
 from callboard.log.seams.disk import Buffer
-from callboard.message import PRIORITY_MAX
-from callboard.recordings.event import TIME_US_MAX
+from callboard.message import PRIORITY_MAX, TIME_US_MAX
 from callboard.recordings.manifest import TIME_US_MIN
 from callboard.spark.arrow import FIELDS, joined
 

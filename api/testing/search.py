@@ -98,9 +98,9 @@ def _explained(
     if is_control(failure):
         return failure
     if is_drawing():  # Hypothesis runs the test again and again, and shrinks by itself
-        again = trial.run(seed, case, watched=True)
+        watched = trial.run(seed, case, watched=True)
         found = f"It failed under seed {seed}, with scheduler {run.scheduler!r}."
-        failure.add_note(account(trial.name, again if again.failure else run, [found], asked))
+        failure.add_note(account(trial.name, watched if watched.failure else run, [found], asked))
         return without_machinery(failure, trial.file)
     if not _is_endless(run):
         again = trial.run(seed, case, tick_limit=_limit(run)).failure

@@ -17,7 +17,6 @@ import attrs
 import trio
 
 from callboard.log.limits import KIB
-from callboard.recordings import Event, load_profile, read_events, synthesise
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.history.clients import ObservedTopic
 from callboard.simulations.scenarios.broker_runs import BrokerSpace
@@ -26,6 +25,7 @@ from callboard.simulations.scenarios.draws import between, draw_limits, one_of
 from callboard.simulations.scenarios.operator import OPERATOR_S
 from callboard.simulations.scenarios.traffic import STYLES, Traffic
 from callboard.simulations.world import Machine, World
+from callboard.traffic import Event, load_profile, read_events, synthesise
 
 VARIABLE: Final = "CALLBOARD_TRAFFIC_DIR"
 FILE: Final = "nasa-http/nasa_19950801.tsv"

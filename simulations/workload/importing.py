@@ -25,18 +25,7 @@ import attrs
 
 from callboard.log.errors import InvalidArgument
 from callboard.log.limits import KIB, MIB
-from callboard.recordings.lines import KEY_COLUMNS, TIME_COLUMNS, LineColumns
 from callboard.recordings.manifest import Manifest
-from callboard.recordings.reading import (
-    Format,
-    check_options,
-    detect,
-    read_events,
-    told_by,
-)
-from callboard.recordings.records import LINE_BYTES_MAX, elements
-from callboard.recordings.times import TimeFormat
-from callboard.recordings.unpacking import cut_lines
 from callboard.simulations.workload import parsing
 from callboard.simulations.workload.parsing import ZSTD_SUFFIX, InputFile, Parsing, path_of
 from callboard.simulations.workload.storage import (
@@ -46,6 +35,17 @@ from callboard.simulations.workload.storage import (
     write_recording,
 )
 from callboard.spark.files import absolute, check_new, is_file, is_there, opened, size_of
+from callboard.traffic.lines import KEY_COLUMNS, TIME_COLUMNS, LineColumns
+from callboard.traffic.reading import (
+    Format,
+    check_options,
+    detect,
+    named_by,
+    read_events,
+)
+from callboard.traffic.records import LINE_BYTES_MAX, elements
+from callboard.traffic.times import TimeFormat
+from callboard.traffic.unpacking import cut_lines
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -138,7 +138,7 @@ def import_traffic(
                 )
             rows, job = _parquet_rows(session, addresses, columns, partitions)
         else:
-            named = Format(form) if form else told_by(columns)
+            named = Format(form) if form else named_by(columns)
             if named is not None:
                 check_options(named, columns)
             rows, job = _line_rows(session, addresses, named, columns, partitions)

@@ -1,4 +1,4 @@
-"""Lines of raw traffic become rows in Spark's tasks, by the parsers of `callboard.recordings`.
+"""Lines of raw traffic become rows in Spark's tasks, by the parsers of `callboard.traffic`.
 
 What is not one line each is read here, too: the elements of a file that is one JSON array take the place of its lines,
 and CSV records whose quotes are closed in a later line have the number of their first line.
@@ -31,12 +31,12 @@ import zstandard
 
 from callboard.log.errors import InvalidArgument
 from callboard.log.limits import KEY_BYTES_MAX, MESSAGE_BYTES_DEFAULT
-from callboard.recordings.event import Event
-from callboard.recordings.lines import BadLine, LineColumns, Parse
-from callboard.recordings.reading import Format, bare_line, parser_of
-from callboard.recordings.records import LINE_BYTES_MAX, elements, is_left_open, joined
-from callboard.recordings.times import parse_time
-from callboard.recordings.unpacking import UNPACKED_BYTES_MAX, ZSTD_FED_BYTES, cut_lines, unpacked_zstd
+from callboard.traffic.event import Event
+from callboard.traffic.lines import BadLine, LineColumns, Parse
+from callboard.traffic.reading import Format, bare_line, parser_of
+from callboard.traffic.records import LINE_BYTES_MAX, elements, is_left_open, joined
+from callboard.traffic.times import parse_time
+from callboard.traffic.unpacking import UNPACKED_BYTES_MAX, ZSTD_FED_BYTES, cut_lines, unpacked_zstd
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -62,6 +62,7 @@ from typing import Any, Final, TypeGuard
 import attrs
 
 from callboard.log.errors import FormatTooNew, InvalidArgument, join_problems
+from callboard.message import TIME_US_MAX as TIME_US_MAX
 from callboard.simulations.workload.dependence import Dependence, contradictions, read_dependence
 from callboard.simulations.workload.value_model import ValueModel, read_model
 
@@ -76,8 +77,6 @@ PAIRS_MAX: Final = 1_000_000
 KEY_TOP_MAX: Final = 2_000
 VALUE_SIZES_MAX: Final = 4_096
 EVENTS_MAX: Final = 2**53 - 1
-TIME_US_MAX: Final = 253_402_300_799_999_999
-"""The last microsecond of the year 9999."""
 TIME_US_MIN: Final = -(2**62)
 LOG2_CLASS_MAX: Final = 64
 KEY_BYTES_MAX: Final = 64 * 1024

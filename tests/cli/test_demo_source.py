@@ -12,7 +12,7 @@ from callboard.cli.demo.command import digests_of
 from callboard.cli.demo.stage import Stage
 from callboard.cli.files import RecordFile, read_lines, read_record_lines, read_traffic
 from callboard.log.errors import InvalidArgument, StorageError
-from callboard.recordings import Format, LineColumns, Tally, read_events
+from callboard.traffic import Format, LineColumns, Tally, read_events
 
 
 def _several(data: bytes) -> bytes:

@@ -39,6 +39,7 @@ RANKS = {
     "callboard.dead_letters": 11,
     "callboard.publishing": 11,
     "callboard.recordings": 11,
+    "callboard.traffic": 11,
     "callboard.reports": 11,
     "callboard": 11,
     "callboard.replay": 12,

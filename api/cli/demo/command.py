@@ -31,7 +31,7 @@ from callboard.cli.traffic_options import empty_key_option, time_format_option
 from callboard.log.errors import CallboardError, InvalidArgument
 from callboard.log.limits import PARTITIONS_MAX
 from callboard.message import to_us
-from callboard.recordings import Format, Tally, digest_of
+from callboard.traffic import Format, Tally, digest_of
 
 EVENTS_MAX: Final = 100_000_000
 

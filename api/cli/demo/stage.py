@@ -12,7 +12,9 @@ import attrs
 from callboard.cli.files import read_traffic
 from callboard.cli.traffic_options import delimiter_of
 from callboard.log.seams.entropy import Entropy
-from callboard.recordings import (
+from callboard.runtime import Runtime, open_runtime
+from callboard.simulations.entropy import SeededEntropy
+from callboard.traffic import (
     Event,
     Format,
     LineColumns,
@@ -22,8 +24,6 @@ from callboard.recordings import (
     synthesise,
     time_form,
 )
-from callboard.runtime import Runtime, open_runtime
-from callboard.simulations.entropy import SeededEntropy
 
 ONE, TWO, THREE = "act one", "act two", "act three"
 EVENTS_DEFAULT: Final = 30_000

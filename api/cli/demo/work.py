@@ -54,8 +54,8 @@ from callboard.log.errors import (
     StorageError,
 )
 from callboard.message import Message, ScheduledReceipt
-from callboard.recordings import Event, digest_of
 from callboard.runtime import Runtime
+from callboard.traffic import Event, digest_of
 
 HEADER: Final = "n"
 """The header that names the event: its number in the input and its digest, as text."""

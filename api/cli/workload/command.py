@@ -18,9 +18,6 @@ from callboard.cli.workload.pipeline import pipeline
 from callboard.cli.workload.rescale import rescale, show_made
 from callboard.log.errors import InvalidArgument
 from callboard.message import from_us
-from callboard.recordings.lines import LineColumns
-from callboard.recordings.reading import Format
-from callboard.recordings.times import time_form
 from callboard.reports.reporting import mute_spark
 from callboard.simulations.workload.behaviour import EVENTS_MIN
 from callboard.simulations.workload.distances import BUCKETS_MIN
@@ -42,6 +39,9 @@ from callboard.simulations.workload.profile_format import (
 from callboard.simulations.workload.scaling import Scaling, exact
 from callboard.simulations.workload.session import open_session
 from callboard.spark.files import check_new
+from callboard.traffic.lines import LineColumns
+from callboard.traffic.reading import Format
+from callboard.traffic.times import time_form
 
 FORMATS = [*(form.value for form in Format), PARQUET]
 

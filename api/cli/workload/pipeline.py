@@ -12,13 +12,13 @@ from callboard.cli import exits, files
 from callboard.cli.options import json_option, spark_options
 from callboard.cli.output import facts, print_json, progress, say, show, size_text
 from callboard.cli.replay import report_lines
-from callboard.recordings import load_profile, synthesise
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.workload.comparison_page import comparison_page
 from callboard.simulations.workload.pipeline import DATA, GENERATED, RECORDED, PipelineReport, run_pipeline
 from callboard.simulations.workload.report import profile_page
 from callboard.simulations.workload.scaling import exact
 from callboard.simulations.workload.session import check_spark, open_session
+from callboard.traffic import load_profile, synthesise
 
 TRAFFIC: Final = "traffic.log"
 EVENTS_MAX: Final = 1_000_000

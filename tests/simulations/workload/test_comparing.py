@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from callboard.log.errors import RecordingInvalid
-from callboard.recordings.reading import read_events
 from callboard.simulations.workload.behaviour import QUEUES, ROWS
 from callboard.simulations.workload.comparing import (
     Side,
@@ -21,6 +20,7 @@ from callboard.simulations.workload.comparing import (
     side_of_profile,
 )
 from callboard.simulations.workload.storage import write_recording
+from callboard.traffic.reading import read_events
 
 SCHEMA = "partition int, timestamp bigint, key binary, value binary"
 HALVES = {

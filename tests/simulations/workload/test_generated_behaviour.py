@@ -16,11 +16,11 @@ from typing import Any
 import attrs
 import pytest
 
-from callboard.recordings.reading import read_events
 from callboard.simulations.workload.generating import generate
 from callboard.simulations.workload.measuring import measure_rows
 from callboard.simulations.workload.scaling import Scaling
 from callboard.simulations.workload.storage import recording_rows
+from callboard.traffic.reading import read_events
 
 Events = list[tuple[int, bytes | None, int]]
 """Time, key and size, in the order of time."""

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from callboard.log.errors import InvalidArgument
-from callboard.recordings.reading import read_events
 from callboard.simulations.workload.dependence import HotKey
 from callboard.simulations.workload.measuring import measure_rows
 from callboard.simulations.workload.profile_format import (
@@ -21,6 +20,7 @@ from callboard.simulations.workload.profile_format import (
     profile_from_json,
     total,
 )
+from callboard.traffic.reading import read_events
 
 SCHEMA = "timestamp bigint, key binary, value binary"
 Rows = list[tuple[int, bytes | None, bytes]]

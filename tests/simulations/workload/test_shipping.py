@@ -11,7 +11,7 @@ import pytest
 
 from callboard.simulations.workload.shipping import write_package
 
-READING = "callboard.spark.source, callboard.recordings.reading"
+READING = "callboard.spark.source, callboard.traffic.reading"
 GENERATING = "callboard.simulations.workload.generating, callboard.simulations.workload.content"
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from callboard.recordings import Event, TimeFormat, parse_time, time_form
+from callboard.traffic import Event, TimeFormat, parse_time, time_form
 
 SAME = 807_249_600_250_000
 

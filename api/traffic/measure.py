@@ -1,6 +1,6 @@
 """Measure a trace into a profile of numbers.
 
-Usage: `python -m callboard.recordings.measure < trace > profile.json`.
+Usage: `python -m callboard.traffic.measure < trace > profile.json`.
 
 The trace that ships as numbers with Callboard is NASA Kennedy Space Center's web server log of 31 July and
 1 August 1995, from the Internet Traffic Archive, as tab-separated values.
@@ -16,7 +16,7 @@ from itertools import groupby, pairwise
 from operator import itemgetter
 
 from callboard.log.errors import InvalidArgument
-from callboard.recordings.profile import Pairs, Profile
+from callboard.traffic.profile import Pairs, Profile
 
 BUCKET_S = 300
 FIELDS = 7

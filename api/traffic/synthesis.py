@@ -15,8 +15,8 @@ from typing import Generic, TypeVar
 
 from callboard.log.errors import InvalidArgument
 from callboard.log.seams.entropy import Entropy
-from callboard.recordings.event import Event
-from callboard.recordings.profile import Pairs, Profile
+from callboard.traffic.event import Event
+from callboard.traffic.profile import Pairs, Profile
 
 DAY_S = 86_400
 FIRST_DAY = dt.datetime(1995, 8, 1, tzinfo=dt.UTC)

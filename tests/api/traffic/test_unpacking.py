@@ -7,8 +7,8 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.recordings.records import LINE_BYTES_MAX
-from callboard.recordings.unpacking import ZSTD_FED_BYTES, cut_lines, unpacked_zstd
+from callboard.traffic.records import LINE_BYTES_MAX
+from callboard.traffic.unpacking import ZSTD_FED_BYTES, cut_lines, unpacked_zstd
 
 
 def fed(packed: bytes) -> list[bytes]:

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.log.errors import InvalidArgument
-from callboard.recordings import Format, Tally, read_events, synthesise
-from callboard.recordings.measure import size_class
-from callboard.recordings.profile import load_profile, profile_from_json
+from callboard.traffic import Format, Tally, read_events, synthesise
+from callboard.traffic.measure import size_class
+from callboard.traffic.profile import load_profile, profile_from_json
 
 
 def test_the_shipped_profile_is_what_measuring_the_log_gives(nasa_log):
     """The profile has not drifted from the log and the code that measured it."""
-    command = [sys.executable, "-P", "-m", "callboard.recordings.measure"]
+    command = [sys.executable, "-P", "-m", "callboard.traffic.measure"]
     with nasa_log.open("rb") as log:
         measured = subprocess.run(command, stdin=log, capture_output=True, check=True, text=True).stdout
     assert measured == load_profile().to_json()

@@ -15,8 +15,8 @@ from functools import partial
 import attrs
 
 from callboard.log.errors import InvalidArgument
-from callboard.recordings.event import Event
-from callboard.recordings.lines import (
+from callboard.traffic.event import Event
+from callboard.traffic.lines import (
     BEGINS_WITH_VHOST,
     COMBINED,
     COMMON,
@@ -32,8 +32,8 @@ from callboard.recordings.lines import (
     syslog,
     timed,
 )
-from callboard.recordings.records import LINE_BYTES_MAX, joined
-from callboard.recordings.times import TimeFormat
+from callboard.traffic.records import LINE_BYTES_MAX, joined
+from callboard.traffic.times import TimeFormat
 
 BAD_LINES_NAMED_MAX = 20
 REASONS_TOLD_MAX = 10

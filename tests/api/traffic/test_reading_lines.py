@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.log.errors import InvalidArgument
-from callboard.recordings import LINE_BYTES_MAX, Event, Format, LineColumns, Tally, detect, read_events
+from callboard.traffic import LINE_BYTES_MAX, Event, Format, LineColumns, Tally, detect, read_events
 
 COMMON = b'h1.net - - [01/Aug/1995:00:00:00 +0000] "GET /a HTTP/1.0" 200 12'
 COMBINED = COMMON + b' "http://ref/" "Agent \\"x\\""'

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.log.errors import InvalidArgument
-from callboard.recordings.lines import LineColumns
-from callboard.recordings.reading import Format, Tally, read_events
-from callboard.recordings.records import LINE_BYTES_MAX, elements, is_left_open, joined
+from callboard.traffic.lines import LineColumns
+from callboard.traffic.reading import Format, Tally, read_events
+from callboard.traffic.records import LINE_BYTES_MAX, elements, is_left_open, joined
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text('"\\[]{},: \n\u20ac', max_size=8),

@@ -16,8 +16,8 @@ from typing import Any
 import attrs
 
 from callboard.log.errors import InvalidArgument
-from callboard.recordings.event import Event
-from callboard.recordings.times import TimeForm, TimeFormat, parse_time
+from callboard.traffic.event import Event
+from callboard.traffic.times import TimeForm, TimeFormat, parse_time
 
 TIME_COLUMNS = ("time", "timestamp", "@timestamp", "ts", "datetime", "date")
 KEY_COLUMNS = ("host", "key", "client", "client_ip", "remote_addr", "ip", "user", "id")

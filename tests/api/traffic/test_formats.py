@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.log.errors import InvalidArgument
-from callboard.recordings.lines import LineColumns
-from callboard.recordings.reading import Format, Tally, detect, read_events
-from callboard.recordings.times import TimeFormat
+from callboard.traffic.lines import LineColumns
+from callboard.traffic.reading import Format, Tally, detect, read_events
+from callboard.traffic.times import TimeFormat
 
 NOON_US = 1_777_636_800_000_000
 VHOST = b'shop.example:443 192.0.2.7 - ada [01/May/2026:12:00:00 +0000] "GET / HTTP/1.1" 200 7 "-" "curl"'

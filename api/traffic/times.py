@@ -12,8 +12,7 @@ import enum
 import re
 import warnings
 
-from callboard.message import EPOCH, MICROSECOND
-from callboard.recordings.event import TIME_US_MAX
+from callboard.message import EPOCH, MICROSECOND, TIME_US_MAX
 
 _NUMBER = re.compile(r"(\d{1,20})(?:\.(\d{1,20}))?")
 _CLF = re.compile(r"\[?(\d{2})/(\w{3})/(\d{4}):(\d{2}):(\d{2}):(\d{2}) ([+-])(\d{2})(\d{2})\]?", re.ASCII)

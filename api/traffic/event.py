@@ -9,9 +9,6 @@ import attrs
 
 from callboard.message import from_us
 
-TIME_US_MAX = 253_402_300_799_999_999
-"""The last microsecond of the year 9999, beyond which no `datetime` goes."""
-
 _DIGEST_BYTES = 8
 
 

@@ -1,7 +1,7 @@
 """The character of a day of web traffic, as numbers: rates, skew, sizes and mix, and no name or address.
 
 `profile.json` beside this module was measured from a public trace of 12.87 hours (see its `source`) by
-`python -m callboard.recordings.measure`. Every list holds pairs `(what, how many)`.
+`python -m callboard.traffic.measure`. Every list holds pairs `(what, how many)`.
 
 buckets      events in each `bucket_s` seconds, in the order of time
 bursts       (events that share a second, seconds)

@@ -14,7 +14,7 @@ from callboard.cli.command_line import CommandGroup
 from callboard.cli.inspect import ask_runtime, asking
 from callboard.cli.interruption import run
 from callboard.cli.options import FiniteFloat, directory_option, json_option
-from callboard.cli.output import counted, legible, plain_bytes, print_json, say, show, table
+from callboard.cli.output import counted, legible, print_json, say, show, table
 from callboard.log.errors import InvalidArgument
 from callboard.log.limits import NAME_BYTES_MAX
 from callboard.offline import require_directory
@@ -46,7 +46,12 @@ def choosing(command: Command) -> Command:
 
 
 def _choice(
-    topic: str, group: str | None, origin: str | None, reason: str | None, at: tuple[str, ...]
+    topic: str,
+    *,
+    group: str | None = None,
+    origin: str | None = None,
+    reason: str | None = None,
+    at: tuple[str, ...] = (),
 ) -> dict[str, str]:
     """What the options of `choosing` say, as arguments of a request."""
     check_name(topic, "topic")
@@ -77,16 +82,13 @@ def dead_letters() -> None:
 @json_option
 def list_letters(
     topic: str,
-    group: str | None,
-    origin: str | None,
-    reason: str | None,
-    at: tuple[str, ...],
     limit: int,
     directory: str,
     as_json: bool,
+    **chosen: Any,
 ) -> None:
     """Print dead letters, a line each. Left out are those that were redriven or purged."""
-    choice = _choice(topic, group, origin, reason, at)
+    choice = _choice(topic, **chosen)
     rest = {**choice, "limit": str(limit)}
     found, kept = ask_runtime(directory, {"verb": "list_dead", **rest}, {"verb": "list_kept", **rest})
     found = [*found, *(letter for each in kept for letter in each["letters"])][:limit]
@@ -94,7 +96,7 @@ def list_letters(
         _check_choice(directory, choice, is_kept=bool(kept))
     if as_json:
         for letter in found:
-            print_json(_with_text(letter))
+            print_json(letter)
         return
     rows = [
         (
@@ -147,13 +149,6 @@ def _check_choice(directory: str, choice: dict[str, str], *, is_kept: bool) -> N
     say(f"no {'such ' if chosen else ''}dead letters in {topic}{what}")
 
 
-def _with_text(found: Any) -> Any:
-    """The same with text in the place of bytes, as `consume --json` writes them."""
-    if isinstance(found, dict):
-        return {name: _with_text(value) for name, value in found.items()}
-    return plain_bytes(found) if isinstance(found, bytes) else found
-
-
 @dead_letters.command()
 @click.argument("topic")
 @choosing
@@ -162,16 +157,13 @@ def _with_text(found: Any) -> Any:
 @json_option
 def count(
     topic: str,
-    group: str | None,
-    origin: str | None,
-    reason: str | None,
-    at: tuple[str, ...],
     full: bool,
     directory: str,
     as_json: bool,
+    **chosen: Any,
 ) -> None:
     """Count dead letters by group, and by what their reasons share."""
-    choice = _choice(topic, group, origin, reason, at)
+    choice = _choice(topic, **chosen)
     rest = {**choice, "full": "yes"} if full else choice
     found, kept = ask_runtime(directory, {"verb": "count_dead", **rest}, {"verb": "count_kept", **rest})
     rows = found + [
@@ -208,22 +200,19 @@ def count(
 @json_option
 def redrive(
     topic: str,
-    group: str | None,
-    origin: str | None,
-    reason: str | None,
-    at: tuple[str, ...],
     to: str | None,
     limit: int | None,
     rate: float | None,
     dry_run: bool,
     directory: str,
     as_json: bool,
+    **chosen: Any,
 ) -> None:
     """Publish dead letters again, for the groups that gave them up.
 
     Running it twice publishes nothing twice.
     """
-    request = {"verb": "redrive_dead", **_choice(topic, group, origin, reason, at), "to": to or ""}
+    request = {"verb": "redrive_dead", **_choice(topic, **chosen), "to": to or ""}
     request |= {"rate": "" if rate is None else repr(rate), "dry_run": "yes" if dry_run else ""}
     part = PART if rate is None else max(1, min(PART, int(rate * PART_S)))
     if dry_run:
@@ -243,7 +232,7 @@ def redrive(
 
 def _look_for_kept(directory: str, topic: str) -> None:
     """Nothing was found to be done: tell what partitions of the topic keep, which is no use here."""
-    (kept,) = ask_runtime(directory, {"verb": "count_kept", **_choice(topic, None, None, None, ())})
+    (kept,) = ask_runtime(directory, {"verb": "count_kept", **_choice(topic)})
     _tell_kept(topic, kept)
 
 
@@ -284,21 +273,18 @@ def _in_parts(
 @json_option
 def purge(
     topic: str,
-    group: str | None,
-    origin: str | None,
-    reason: str | None,
-    at: tuple[str, ...],
     limit: int | None,
     yes: bool,
     directory: str,
     as_json: bool,
+    **chosen: Any,
 ) -> None:
     """Remove dead letters for good. They are listed and redriven no more."""
     if not yes:
         raise InvalidArgument(
             "purging cannot be undone. Nothing was done. Look with `callboard dead-letters list`, then give --yes."
         )
-    request = {"verb": "purge_dead", **_choice(topic, group, origin, reason, at)}
+    request = {"verb": "purge_dead", **_choice(topic, **chosen)}
     done = sum(_in_parts(directory, request, limit, PURGED_AT_A_TIME))
     if as_json:
         print_json({"purged": done})

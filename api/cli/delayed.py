@@ -16,7 +16,7 @@ from callboard.cli.command_line import CommandGroup
 from callboard.cli.inspect import ask_runtime, asking
 from callboard.cli.interruption import run
 from callboard.cli.options import directory_option, json_option
-from callboard.cli.output import counted, legible, plain_bytes, print_json, say, show, table
+from callboard.cli.output import counted, legible, print_json, say, show, table
 from callboard.offline import require_directory
 
 IDS_AT_A_TIME: Final = 1000
@@ -91,7 +91,7 @@ def _say_damages(statistics: dict[str, Any], topic: str) -> None:
 def _print(found: Sequence[dict[str, Any]], topic: str, *, as_json: bool) -> None:
     if as_json:
         for message in found:
-            print_json(_plain(message))
+            print_json(message)
         return
     rows = [
         (
@@ -107,15 +107,6 @@ def _print(found: Sequence[dict[str, Any]], topic: str, *, as_json: bool) -> Non
         show(table(("partition", "id", "due", "key", "value"), rows, words=("due", "key", "value")))
     else:
         say(f"no delayed messages of {topic}")
-
-
-def _plain(message: dict[str, Any]) -> dict[str, Any]:
-    return {
-        **message,
-        "value": plain_bytes(message["value"]),
-        "key": plain_bytes(message["key"]),
-        "headers": {name: plain_bytes(value) for name, value in message["headers"].items()},
-    }
 
 
 @delayed.command()

@@ -11,7 +11,7 @@ from callboard.actors.recurring.spec import MISSED, check_cron
 from callboard.cli.command_line import CommandGroup
 from callboard.cli.inspect import ask_runtime
 from callboard.cli.options import F, FiniteFloat, bytes_of, directory_option, json_option
-from callboard.cli.output import plain_bytes, print_json, say, show, table
+from callboard.cli.output import print_json, say, show, table
 from callboard.cli.publish import headers_of
 from callboard.control.schedules import settings_text
 from callboard.publishing.schedules import NEXT_MAX
@@ -34,7 +34,7 @@ def list_schedules(topic: str, directory: str, as_json: bool) -> None:
     """Print the schedules of TOPIC, or of all topics."""
     (found,) = ask_runtime(directory, {"verb": "schedules", "topic": topic})
     if as_json:
-        print_json([_plain(each) for each in found])
+        print_json(found)
         return
     if not found:
         say("no schedules")
@@ -57,16 +57,6 @@ def list_schedules(topic: str, directory: str, as_json: bool) -> None:
 
 def _when(found: dict[str, Any]) -> str:
     return f"every {found['every']:g} s" if found["cron"] is None else f"{found['cron']} {found['zone']}"
-
-
-def _plain(found: dict[str, Any]) -> dict[str, Any]:
-    headers = {name: plain_bytes(item) for name, item in found["headers"].items()}
-    return {
-        **found,
-        "value": plain_bytes(found["value"]),
-        "key": plain_bytes(found["key"]),
-        "headers": headers,
-    }
 
 
 @schedule.command()
@@ -131,7 +121,7 @@ def add(
     request = {"verb": "add_schedule", "topic": topic, "name": name, "settings": settings_text(given)}
     (found,) = ask_runtime(directory, request)
     if as_json:
-        print_json(_plain(found))
+        print_json(found)
     else:
         say(f"schedule {name} of {topic}: {_when(found)}, next {found['next_due']}")
 

@@ -12,6 +12,7 @@ import callboard
 from callboard.log.offline.repair import repair_directory
 from callboard.log.offline.verify import verify_directory
 from callboard.log.seams.disk import Rename, Unlink
+from tests.faults.sum_keeper import SumKeeper
 
 
 async def test_verify_says_whose_the_segments_in_a_wrong_folder_are(autojump_clock: Any, world: Any) -> None:
@@ -129,20 +130,6 @@ async def test_repair_moves_folders_of_delivery_journals_back(
     assert tree(world) == before
 
 
-class PlaceKeeper(callboard.DurableActor[int, int]):
-    """Keeps a sum."""
-
-    def __init__(self) -> None:
-        self.sum = 0
-
-    async def receive(self, message: int) -> int:
-        await self.persist(message)
-        return self.sum
-
-    def apply(self, event: int) -> None:
-        self.sum += event
-
-
 async def fill(world: Any) -> str:
     """Two partitions with four messages, of which a group has settled three, and published with the acks; two delayed
     messages; an actor. Returns the topic's folder.
@@ -162,7 +149,7 @@ async def fill(world: Any) -> str:
                 if taken[message.partition] <= 3:
                     await message.publish("bills", b"by ack")
                     await message.ack()
-        await (await runtime.spawn(PlaceKeeper, name="keeper")).ask(3)
+        await (await runtime.spawn(SumKeeper, name="keeper")).ask(3)
     return f"topics/{topic.topic_id}"
 
 

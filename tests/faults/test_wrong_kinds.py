@@ -17,6 +17,7 @@ from callboard.log.host.disk import HostDisk
 from callboard.log.offline.repair import RepairReport, repair_directory
 from callboard.log.offline.verify import VerifyReport, verify_directory
 from callboard.offline import OfflineDirectory
+from tests.faults.sum_keeper import SumKeeper
 
 SEGMENT = "00000000000000000000.log"
 FOLDERS = [
@@ -45,20 +46,6 @@ FILES = [
     f"actors/user/keeper/{SEGMENT}",
     "journals/actors/user/keeper/end",
 ]
-
-
-class SumKeeper(callboard.DurableActor[int, int]):
-    """Keeps a sum."""
-
-    def __init__(self) -> None:
-        self.sum = 0
-
-    async def receive(self, message: int) -> int:
-        await self.persist(message)
-        return self.sum
-
-    def apply(self, event: int) -> None:
-        self.sum += event
 
 
 async def fill(directory: Path) -> str:

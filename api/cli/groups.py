@@ -10,16 +10,14 @@ from typing import Any, Final
 import click
 
 from callboard.actors.names import OWN_GROUPS, check_name, check_not_own_group
-from callboard.actors.settings import GROUP_FIELDS, check
+from callboard.actors.settings import GROUP_FIELDS
 from callboard.cli.command_line import CommandGroup
 from callboard.cli.inspect import ask_runtime
-from callboard.cli.options import all_option, directory_option, json_option, parse_settings, zoned
-from callboard.cli.output import facts, print_json, say, show, table, to_json
-from callboard.cli.streams import is_interactive
-from callboard.cli.topics import setting_rows, settings_argument, show_changes
+from callboard.cli.options import all_option, directory_option, json_option, zoned
+from callboard.cli.output import facts, print_json, say, show, table
+from callboard.cli.topics import alter_settings, delete_named, setting_rows, settings_argument
 from callboard.control.verbs import is_negative, parse_place
 from callboard.log.errors import InvalidArgument
-from callboard.offline import require_directory
 
 Command = Callable[..., Any]
 PARTITION: Final = re.compile(r"[^/]+/[0-9]{1,9}")
@@ -117,14 +115,7 @@ def alter_group(name: str, settings: tuple[str, ...], directory: str, as_json: b
     """
     check_name(name, "group")
     check_not_own_group(name)
-    where = f"group {name!r}"
-    given = parse_settings(settings, GROUP_FIELDS, lambda found: check("group", GROUP_FIELDS, found, where))
-    request = {"verb": "alter_group", "group": name, "settings": to_json(given)}
-    described, after = ask_runtime(directory, {"verb": "describe_group", "group": name}, request)
-    if as_json:
-        print_json({"name": name, "settings": after})
-    else:
-        show_changes(f"group {name}", described["group"]["settings"], after, GROUP_FIELDS)
+    alter_settings("group", name, settings, directory, as_json=as_json)
 
 
 def where(command: Command) -> Command:
@@ -234,21 +225,9 @@ def delete(name: str, yes: bool, drop_dead_letters: bool, directory: str, as_jso
     """
     check_name(name, "group")
     check_not_own_group(name)
-    require_directory(directory)
-    if not yes:
-        if not is_interactive():
-            raise InvalidArgument("there is no terminal to ask on: pass --yes. Nothing was deleted.")
-        if not click.confirm(
-            f"Forget group {name!r} in {directory}, with its place in every topic? Consumers that it has now fail"
-            " with GroupNotFound.",
-            err=True,
-        ):
-            raise click.ClickException("Nothing was deleted.")
-    request = {"verb": "delete_group", "group": name}
-    if drop_dead_letters:
-        request["drop_dead_letters"] = "yes"
-    ask_runtime(directory, request)
-    if as_json:
-        print_json({"name": name, "deleted": True})
-    else:
-        show(f"group {name} is deleted")
+    question = (
+        f"Forget group {name!r} in {directory}, with its place in every topic? Consumers that it has now fail with"
+        " GroupNotFound."
+    )
+    more = {"drop_dead_letters": "yes"} if drop_dead_letters else {}
+    delete_named("group", name, directory, question, yes=yes, as_json=as_json, **more)

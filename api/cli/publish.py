@@ -170,8 +170,14 @@ def publish(
             with progress("publishing", quiet=as_json or bool(values) or is_interactive()) as advance:
                 feed = Feed(target, partition, acks, stored, waiting, advance, fate)
                 if is_single:
-                    message = attrs.evolve(common, value=bytes_of(values[0]))
-                    await feed.publish_single(message, dedup_id, expected_offset)
+                    await feed.publish_single(
+                        attrs.evolve(
+                            common,
+                            value=bytes_of(values[0]),
+                            dedup_id=None if dedup_id is None else bytes_of(dedup_id),
+                            expected_offset=expected_offset,
+                        )
+                    )
                 elif values:
                     await feed.publish([attrs.evolve(common, value=bytes_of(value)) for value in values])
                 else:
@@ -353,21 +359,9 @@ class Feed:
         for partition, _, count in receipts.ranges:
             self._count(partition, count)
 
-    async def publish_single(
-        self, message: Message, dedup_id: str | None, expected_offset: int | None
-    ) -> None:
+    async def publish_single(self, message: Message) -> None:
         """Publish one message that may be a duplicate, or refused for its offset."""
-        receipt = await self.topic.publish(
-            message.value,
-            key=message.key,
-            headers=message.headers,
-            ttl=message.ttl,
-            priority=message.priority,
-            partition=self.partition,
-            dedup_id=None if dedup_id is None else bytes_of(dedup_id),
-            expected_offset=expected_offset,
-            acks=self.acks,
-        )
+        receipt = await self.topic.publish(message, partition=self.partition, acks=self.acks)
         if receipt.duplicate:
             self.fate.duplicate = receipt
         else:

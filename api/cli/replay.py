@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from fractions import Fraction
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import attrs
 import click
@@ -175,14 +175,9 @@ def _span_text(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}"
 
 
-def report_to_dict(report: ReplayReport) -> dict[str, Any]:
-    """What `--json` prints."""
-    return attrs.asdict(report)
-
-
 def _show(report: ReplayReport, path: str, as_json: bool) -> None:
     if as_json:
-        print_json(report_to_dict(report))
+        print_json(attrs.asdict(report))
         return
     show(facts(report_lines(report)))
     if report.is_resumed and not report.records:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 import click
 
 from callboard.actors.names import OWN_GROUPS, check_name
 from callboard.actors.settings import (
+    GROUP_FIELDS,
     TOPIC_FIELDS,
     SettingField,
     TopicSettings,
@@ -75,14 +76,23 @@ def alter(name: str, settings: tuple[str, ...], directory: str, as_json: bool) -
     Also while a runtime has the directory open with control=True: they hold from then on.
     """
     check_name(name, "topic")
-    where = f"topic {name!r}"
-    given = parse_settings(settings, TOPIC_FIELDS, lambda found: check("topic", TOPIC_FIELDS, found, where))
-    request = {"verb": "alter_topic", "topic": name, "settings": to_json(given)}
-    described, after = ask_runtime(directory, {"verb": "describe", "topic": name}, request)
+    alter_settings("topic", name, settings, directory, as_json=as_json)
+
+
+def alter_settings(
+    kind: Literal["topic", "group"], name: str, settings: tuple[str, ...], directory: str, *, as_json: bool
+) -> None:
+    """Change settings of a topic or group, and print what has changed."""
+    fields = TOPIC_FIELDS if kind == "topic" else GROUP_FIELDS
+    given = parse_settings(settings, fields, lambda found: check(kind, fields, found, f"{kind} {name!r}"))
+    describe = {"verb": "describe" if kind == "topic" else "describe_group", kind: name}
+    alter = {"verb": f"alter_{kind}", kind: name, "settings": to_json(given)}
+    described, after = ask_runtime(directory, describe, alter)
     if as_json:
         print_json({"name": name, "settings": after})
         return
-    show_changes(f"topic {name}", described["settings"], after, TOPIC_FIELDS)
+    before = (described if kind == "topic" else described["group"])["settings"]
+    _show_changes(f"{kind} {name}", before, after, fields)
 
 
 @topic.command()
@@ -97,22 +107,28 @@ def delete(name: str, yes: bool, directory: str, as_json: bool) -> None:
     RuntimeClosed, and publishing to it raises TopicNotFound.
     """
     check_name(name, "topic")
+    question = (
+        f"Delete topic {name!r} in {directory} with all its messages? Its consumers end, and publishing to it"
+        " fails."
+    )
+    delete_named("topic", name, directory, question, yes=yes, as_json=as_json)
+
+
+def delete_named(
+    kind: str, name: str, directory: str, question: str, *, yes: bool, as_json: bool, **more: str
+) -> None:
+    """Delete a topic or group, once the question is answered with `yes`."""
     require_directory(directory)
     if not yes:
         if not is_interactive():
             raise InvalidArgument("there is no terminal to ask on: pass --yes. Nothing was deleted.")
-        if not click.confirm(
-            f"Delete topic {name!r} in {directory} with all its messages? Its consumers end, and publishing to it"
-            " fails.",
-            err=True,
-        ):
+        if not click.confirm(question, err=True):
             raise click.ClickException("Nothing was deleted.")
-
-    ask_runtime(directory, {"verb": "delete_topic", "topic": name})
+    ask_runtime(directory, {"verb": f"delete_{kind}", kind: name, **more})
     if as_json:
         print_json({"name": name, "deleted": True})
     else:
-        show(f"topic {name} is deleted")
+        show(f"{kind} {name} is deleted")
 
 
 @topic.command("list")
@@ -173,7 +189,7 @@ def describe(name: str, directory: str, as_json: bool) -> None:
     _show_topic(found)
 
 
-def show_changes(
+def _show_changes(
     what: str, before: Mapping[str, Any], after: Mapping[str, Any], fields: Mapping[str, SettingField]
 ) -> None:
     """Print the settings that an `alter` has changed."""

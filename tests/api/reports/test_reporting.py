@@ -15,7 +15,9 @@ import trio
 import callboard
 from callboard.actors import notices
 from callboard.actors.kernel import events
-from callboard.reports.reporting import KINDS_MAX, LINES, Floods, Reporter
+from callboard.reports.floods import KINDS_MAX, Floods
+from callboard.reports.lines import LINES
+from callboard.reports.reporting import Reporter
 from callboard.supervision import Backoff, ChildSpec
 
 

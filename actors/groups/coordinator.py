@@ -66,7 +66,9 @@ EXPIRY_GRACE_S: Final = 3600.0
 had this long (or its whole `group_expiry`, if that is shorter) to come back."""
 GRACE_STEP_S: Final = 60.0
 """How much of that each opening takes at least, and how often the catalog hears how much is used: many short openings
-use it up."""
+use it up. A tenth of it where that is less."""
+GRACE_STEPS: Final = 10
+"""At least this many openings pass before all of it is used, however short they are."""
 JOIN_PATIENCE_S: Final = 0.2
 """A consumer that joins waits no longer for partitions that do not answer: what it asks of them comes behind that."""
 LEAVE_PATIENCE_S: Final = STUCK_AFTER_S
@@ -445,7 +447,7 @@ class Coordinator(Actor[CoordinatorCommand]):
         left_s = expiry - (now_us - self._believed_since(idle_since_us, now_us)) / 1e6
         used_s = min(used_before_s, self._used_grace_s) + opened_s
         if left_s <= 0 < grace_s - used_s:
-            return min(grace_s - used_s, self._use_grace(used_s))
+            return min(grace_s - used_s, self._use_grace(used_s, min(GRACE_STEP_S, grace_s / GRACE_STEPS)))
         if left_s > 0 and self._used_grace_s:  # by a clock that was ahead
             self._noticed_us, used_s = idle_since_us, opened_s
             self._news.set()
@@ -457,16 +459,16 @@ class Coordinator(Actor[CoordinatorCommand]):
         since_us, noticed_us = self._idle_since_us, self._noticed_us
         return 0.0 if since_us is None or noticed_us is None else max(0, noticed_us - since_us) / 1e6
 
-    def _use_grace(self, used_s: float) -> float:
+    def _use_grace(self, used_s: float, step_s: float) -> float:
         """So much of the grace is used: have the catalog keep that, and a step more; in how long to say it again."""
         since_us = self._idle_since_us
         is_ahead_noticed = (
             since_us is not None and self._noticed_us is not None and self._noticed_us < since_us
         )
-        if since_us is not None and not is_ahead_noticed and self._used_grace_s < used_s + GRACE_STEP_S / 2:
-            self._noticed_us = since_us + round((used_s + GRACE_STEP_S) * 1e6)
+        if since_us is not None and not is_ahead_noticed and self._used_grace_s < used_s + step_s / 2:
+            self._noticed_us = since_us + round((used_s + step_s) * 1e6)
             self._news.set()
-        return GRACE_STEP_S
+        return step_s
 
     def _believed_since(self, idle_since_us: int, now_us: int) -> int:
         """Since when the group is idle. The catalog keeps what is noticed: else each opening would notice it anew."""

@@ -10,11 +10,12 @@ import math
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any, Final
 
 import attrs
 
-from callboard.actors.groups.coordinator import EXPIRY_GRACE_S, RETRY_S
+from callboard.actors.groups.coordinator import EXPIRY_GRACE_S, GRACE_STEP_S, GRACE_STEPS, RETRY_S
 from callboard.simulations.checkers.attempts import REOPENED
 from callboard.simulations.checkers.terms import SLACK_S
 from callboard.simulations.history.entry import HistoryEntry
@@ -86,7 +87,8 @@ class GroupLives:
     def may_end(self, group: str, settings: Mapping[str, Any], at: HistoryEntry) -> bool:
         """Whether the group may have ended by itself before `at`, if it had those settings.
 
-        An opening gives it time to come back, no more than `EXPIRY_GRACE_S`; a restart of its coordinator all its time.
+        An opening gives it time to come back, at most `EXPIRY_GRACE_S`, less what earlier openings used;
+        a restart of its coordinator all its time.
         """
         certain = -math.inf
         for life in self.by_group[group]:
@@ -101,14 +103,24 @@ class GroupLives:
         expiry_s = settings["group_expiry"]
         if expiry_s is None:
             return False
-        opened = self.opened_before(at)
-        starts = [entry for entry in self.starts[group] if opened < entry and entry.number < at.number]
-        for index, start in enumerate(starts):
-            until = starts[index + 1].time if index + 1 < len(starts) else at.time
-            grace_s = min(expiry_s, EXPIRY_GRACE_S) if index == 0 else expiry_s
-            if max(start.time + grace_s, certain + expiry_s) <= until + SLACK_S:
+        longest_s = min(expiry_s, EXPIRY_GRACE_S)
+        step_s, used_s = min(GRACE_STEP_S, longest_s / GRACE_STEPS), 0.0
+        opened, previous = self.opened_before(at), None
+        for start, following in pairwise([*(start for start in self.starts[group] if start < at), at]):
+            until = min(following.time, self._ends_after(start))
+            is_restart = previous is not None and self.opened_before(start) < previous
+            grace_s = (expiry_s if is_restart else longest_s) - used_s
+            if opened < start and max(start.time + grace_s, certain + expiry_s) <= until + SLACK_S:
                 return True
+            if certain + expiry_s <= until + SLACK_S:
+                used_s += until - start.time + step_s
+            previous = start
         return False
+
+    def _ends_after(self, start: HistoryEntry) -> float:
+        """When the opening ends in which the coordinator started."""
+        here = bisect_left(self.openings, start)
+        return self.openings[here].time if here < len(self.openings) else math.inf
 
     def due(self, group: str, expiry_s: float, at: HistoryEntry, healed: float) -> float | None:
         """When a durable group must have expired by `at`; None when it may have a member.

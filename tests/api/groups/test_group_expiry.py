@@ -113,6 +113,25 @@ async def test_short_openings_expire_a_group_too(autojump_clock: Any, open_again
         assert await names(runtime) == ["used"]
 
 
+async def test_a_few_short_openings_leave_a_short_expiry_time_to_come_back(
+    autojump_clock: Any, open_again: Open
+) -> None:
+    """What looks into a directory for a moment does not use up the time of a group that expires after seconds."""
+    async with open_again() as runtime:
+        topic = await runtime.create_topic("orders")
+        async with topic.subscribe("group", group_expiry=20.0):
+            pass
+    for _ in range(5):
+        await trio.sleep(DAY)
+        async with open_again() as runtime:
+            await trio.sleep(0.1)
+            assert await names(runtime) == ["group"]
+    await trio.sleep(DAY)
+    async with open_again() as runtime:
+        await trio.sleep(20)
+        assert await names(runtime) == []
+
+
 async def test_very_many_groups_come_and_go_at_once(autojump_clock: Any, open_again: Open) -> None:
     """More coordinators than the catalog's mailbox holds have news for it: none of them crashes, nothing is lost."""
     async with open_again() as runtime:

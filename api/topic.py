@@ -306,7 +306,7 @@ class Topic:
             try:
                 await port.ref.ask(Flush())
             except ActorStopped:
-                refusals.append(self._publisher.sender.stopped())
+                refusals.append(self._publisher.sender.cannot_publish())
             except CallboardError as error:
                 refusals.append(error)
         raise_unawaited(self._publisher)

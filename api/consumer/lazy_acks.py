@@ -26,7 +26,7 @@ from callboard.actors.partition import commands as c
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.timers.commands import NEVER
 from callboard.actors.timing import Callback
-from callboard.consumer.losses import lease_lost, stopped
+from callboard.consumer.losses import cannot_settle, lease_lost
 from callboard.log.errors import (
     ActorCrashed,
     ActorStopped,
@@ -183,7 +183,7 @@ class LazyAcks:
     def _note_failed(self, port: PartitionPort, error: CallboardError) -> None:
         """Remember what the next `flush` raises: the first failure, but one of a deleted topic last."""
         if isinstance(error, ActorStopped):
-            error = stopped(self._leases.session, port)
+            error = cannot_settle(self._leases.session, port)
         if self._failed is None or isinstance(self._failed, TopicNotFound):
             self._failed = error
 

@@ -20,7 +20,7 @@ from callboard.actors.kernel import Gathering
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.account import Account, RestartWaiter
 from callboard.actors.partition.port import PartitionPort
-from callboard.consumer.losses import causes_of, lease_lost, stopped
+from callboard.consumer.losses import cannot_settle, causes_of, lease_lost
 from callboard.log.errors import ActorCrashed, ActorStopped, RuntimeClosed
 from callboard.log.format.columns import first_expiry
 from callboard.message import Span
@@ -318,7 +318,7 @@ class ConsumerLeases:
                 crashed = True
                 continue
             except ActorStopped as error:
-                raise stopped(self.session, port) from error
+                raise cannot_settle(self.session, port) from error
             return lost
 
     def causes(self, port: PartitionPort, lease_id: int, lost: c.Ranges) -> set[str | None]:
@@ -387,7 +387,7 @@ class ConsumerLeases:
             except ActorCrashed:
                 continue
             except ActorStopped as error:
-                raise stopped(self.session, lease.port) from error
+                raise cannot_settle(self.session, lease.port) from error
             break
         if not kept:
             lost = [(offset, offset + 1)]

@@ -76,8 +76,8 @@ def loss_of(lease: Leased, group_id: int, offset: int) -> str:
     return "somebody else has, or had, the message, or its group is gone"
 
 
-def stopped(session: Session, port: PartitionPort) -> CallboardError:
-    """The error for a partition that has ended for good."""
+def cannot_settle(session: Session, port: PartitionPort) -> CallboardError:
+    """The error for a settlement when the partition has ended for good."""
     if not session.directory.is_live(port):
         return TopicNotFound(
             f"topic {port.topic!r} was deleted; its messages can no longer be settled.", topic=port.topic

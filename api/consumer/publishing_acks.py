@@ -18,7 +18,7 @@ import trio
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.companion_partitions.delayed_records import check_no_due, with_due
 from callboard.actors.partition.companion_partitions.outbox_records import Payload, Target, payload_columns
-from callboard.consumer.losses import lease_lost, stopped
+from callboard.consumer.losses import cannot_settle, lease_lost
 from callboard.log.errors import (
     ActorCrashed,
     ActorStopped,
@@ -234,7 +234,7 @@ class PublishingAcks:
             except ActorCrashed:
                 continue  # if it is there, no ack names it
             except (TopicNotFound, RuntimeClosed) as error:
-                raise stopped(self._session, port) from error
+                raise cannot_settle(self._session, port) from error
             except TopicFull as error:
                 raise OutboxFull(
                     f"what acks of {outbox.source.label} have published fills their outbox: it could not be forwarded"
@@ -264,7 +264,7 @@ class PublishingAcks:
                 message = message._replace(again=is_valid)
                 continue
             except ActorStopped as error:
-                raised = stopped(self._session, port)
+                raised = cannot_settle(self._session, port)
                 # One that is not deleted may have done it, and ended before it could say so.
                 raised.indefinite = self._session.directory.is_live(port)
                 raise raised from error
@@ -285,5 +285,5 @@ class PublishingAcks:
                 try:
                     unsettled = await outbox.port.ref.ask(c.ListUnsettled(c.OWN_GROUP))
                 except ActorStopped as error:
-                    raise stopped(self._session, outbox.port) from error
+                    raise cannot_settle(self._session, outbox.port) from error
                 return not any(start <= offset < stop for start, stop in unsettled)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from callboard.actors.groups.commands import Join
-from callboard.consumer.losses import stopped
+from callboard.consumer.losses import cannot_settle
 from callboard.log.errors import (
     ActorCrashed,
     ActorStopped,
@@ -169,7 +169,7 @@ class ReadTopics:
                     self._leave_topic(live)
                 self._turns.end(port)
             else:
-                raise stopped(self._session, port) from error
+                raise cannot_settle(self._session, port) from error
         elif not isinstance(error, ActorCrashed):
             raise error
 

@@ -193,7 +193,7 @@ class Publisher:
     def placed(self, message: Message, partition: int | None) -> tuple[int, Checked]:
         """A message that is published with an ack, checked, and the index of its partition."""
         if self.live.deleted:
-            raise self.sender.stopped()
+            raise self.sender.cannot_publish()
         if message.expected_offset is not None:
             raise InvalidArgument(
                 "a message that is published with an ack has an expected_offset, and its offset is decided after"

@@ -65,7 +65,7 @@ class TopicSender:
             reply = self._begin_nowait(account, command) or await self._begin(account, command)
             return await reply.settled()
         except ActorStopped as error:
-            raise self.stopped() from error
+            raise self.cannot_publish() from error
 
     async def send_all(self, commands: Sequence[tuple[Account, PublishMany]]) -> list[Any | CallboardError]:
         """The answer to each command, or its error: sends as many as there is credit for, then waits for them.
@@ -86,7 +86,7 @@ class TopicSender:
                 else:
                     begun.append(self._begin_nowait(account, command) or await self._begin(account, command))
             except ActorStopped:
-                begun.append(self.stopped())
+                begun.append(self.cannot_publish())
             except CallboardError as error:
                 begun.append(error)
         while begun:
@@ -100,7 +100,7 @@ class TopicSender:
         try:
             return await begun.settled()
         except ActorStopped:
-            return self.stopped()
+            return self.cannot_publish()
         except CallboardError as error:
             return error
 
@@ -177,17 +177,17 @@ class TopicSender:
         try:
             return await account.ref.ask(question)
         except ActorStopped as error:
-            raise self.stopped() from error
+            raise self.cannot_publish() from error
 
     # -- refusals
 
     def check_takes(self, account: Account) -> None:
         """Raise the error of a partition that takes nothing, and will not soon."""
         if account.refuses:
-            raise self.stopped() if self._live.deleted else account.unavailable()
+            raise self.cannot_publish() if self._live.deleted else account.unavailable()
 
-    def stopped(self) -> CallboardError:
-        """The error of a partition that has ended for good."""
+    def cannot_publish(self) -> CallboardError:
+        """The error for a publish when the partition has ended for good."""
         if self._live.deleted:
             return TopicNotFound(
                 f"topic {self._live.name!r} was deleted. Nothing was written.", topic=self._live.name

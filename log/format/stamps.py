@@ -37,6 +37,8 @@ class Stamps:
     """Called when more is noticed."""
     count: int = 0
     """How often one was noticed."""
+    stamped_us: int = 0
+    """What was stamped last. Once that is ahead the clock was set right: what is ahead was not noticed before that."""
     _noticed: list[tuple[int, int]] = attrs.Factory(list)
     """(Stamp, when it was noticed): the stamps fall, the times rise unless the clock is set back once more. What is
     stamped up to there was stamped before."""
@@ -79,6 +81,7 @@ class Stamps:
         """The time for which the stamp counts."""
         if stamp_us - now_us <= TOLERANCE_US:
             return stamp_us
+        self.notice(self.stamped_us, now_us)
         for noticed_us, at_us in reversed(self._noticed):
             if noticed_us >= stamp_us > at_us:
                 # That was ahead itself when the clock was set back once more since.

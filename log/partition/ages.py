@@ -23,12 +23,10 @@ class SegmentAges:
     _roll_at_us: float = NEVER
     _roll_from_us: float = -NEVER
     """Before this the segment in use was begun by a clock that was ahead."""
-    _stamped_us: int = 0
-    """What was stamped last, if it was since the log was opened; else when that was."""
 
     def opened(self, newest_us: int, now_us: int) -> None:
         """The log was opened; this is the newest stamp of the segment in use."""
-        self._stamped_us = now_us
+        self.stamps.stamped_us = now_us
         self.stamps.notice(newest_us, now_us)
 
     def begun(self, created_us: int, age_s: float | None) -> None:
@@ -43,9 +41,8 @@ class SegmentAges:
 
     def stamp(self, now_us: int) -> bool:
         """Records are stamped now; whether the segment in use is to be sealed before."""
-        if now_us < self._stamped_us - TOLERANCE_US:
-            self.stamps.notice(self._stamped_us, now_us)
-        self._stamped_us = now_us
+        self.stamps.notice(self.stamps.stamped_us, now_us)
+        self.stamps.stamped_us = now_us
         return now_us >= self.roll_at_us(now_us)
 
     def roll_at_us(self, now_us: int) -> float:

@@ -538,3 +538,25 @@ async def test_a_schedule_that_begins_in_a_wrong_year_misses_no_more_than_others
 
         await opened_often(world, 1, look)
         await trio.sleep(HOUR_S)
+
+
+async def test_a_clock_that_is_ahead_again_by_less_stamps_nothing_old(
+    autojump_clock: Any, world: Any
+) -> None:
+    """What it stamps the second time counts as of when that was set right, before anything else is published."""
+    async with world.open() as runtime:
+        ids = await runtime.create_topic("ids", dedup_window=HOUR_S)
+        ticks = await runtime.create_topic("ticks")
+        await ticks.schedule("daily", value=b"", every=24 * HOUR_S)
+        for topic in (ids, ticks):
+            await in_a_wrong_year(world, in_a_wrong_year(world, topic.publish(b"two years ahead")))
+            await topic.publish(b"right again")
+        await trio.sleep(30 * 24 * HOUR_S)
+        await in_a_wrong_year(world, ids.publish(b"one year ahead", dedup_id="id"))
+        assert (await ids.publish(b"one year ahead", dedup_id="id")).duplicate
+        world.clock.shift(YEAR_S)
+        await trio.sleep(24 * HOUR_S)
+        fired = runtime.schedules()[0].statistics().fired
+        world.clock.shift(-YEAR_S)
+        await trio.sleep(120)
+        assert runtime.schedules()[0].statistics().fired == fired

@@ -41,7 +41,8 @@ class SegmentAges:
 
     def stamp(self, now_us: int) -> bool:
         """Records are stamped now; whether the segment in use is to be sealed before."""
-        self.stamps.notice(self.stamps.stamped_us, now_us)
+        if now_us < self.stamps.stamped_us - TOLERANCE_US:
+            self.stamps.notice(self.stamps.stamped_us, now_us)
         self.stamps.stamped_us = now_us
         return now_us >= self.roll_at_us(now_us)
 

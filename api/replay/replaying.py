@@ -229,7 +229,7 @@ class _Run:
         finally:
             with trio.CancelScope(shield=True):
                 for feed in feeds:
-                    await feed.aclose()
+                    await feed.reader.aclose()
             if on_progress is not None and self._raised is None:  # however it ended
                 on_progress(self._progress(pace))
         if self._raised is not None:
@@ -255,15 +255,16 @@ class _Run:
 
     # -- readers and senders
 
-    def _feeds(self, lasts: Sequence[ReplayPosition | None]) -> Sequence[_LaneFeed | _MergedFeed]:
+    def _feeds(self, lasts: Sequence[ReplayPosition | None]) -> Sequence[_Feed]:
         if self.is_raw and not self._wanted.is_numbered:
             return [
-                _LaneFeed(index, ReplayLane(self._source, index, last)) for index, last in enumerate(lasts)
+                _Feed([index], _LaneReader(index, ReplayLane(self._source, index, last)))
+                for index, last in enumerate(lasts)
             ]
-        partitioner = self._publisher.partitioner
-        return [_MergedFeed(Merger(self._source, lasts, partitioner, is_raw=self.is_raw))]
+        merger = Merger(self._source, lasts, self._publisher.partitioner, is_raw=self.is_raw)
+        return [_Feed(range(self._target.partitions), merger)]
 
-    def _start(self, nursery: trio.Nursery, feeds: Sequence[_LaneFeed | _MergedFeed], pace: Pace) -> None:
+    def _start(self, nursery: trio.Nursery, feeds: Sequence[_Feed], pace: Pace) -> None:
         channels = [trio.open_memory_channel[Timed](CHANNEL_BATCHES) for _ in range(self._target.partitions)]
         for index, (_, batches) in enumerate(channels):
             sender = Sender(
@@ -277,8 +278,7 @@ class _Run:
             )
             nursery.start_soon(self._attempt, nursery, sender.run)
         for feed in feeds:
-            indexes = range(len(channels)) if isinstance(feed, _MergedFeed) else (feed.index,)
-            outlets = {index: channels[index][0] for index in indexes}
+            outlets = {index: channels[index][0] for index in feed.targets}
             nursery.start_soon(self._attempt, nursery, partial(_feed_all, feed, outlets))
 
     async def _attempt(self, nursery: trio.Nursery, work: Callable[[], Awaitable[object]]) -> None:
@@ -313,7 +313,7 @@ class _Run:
         self,
         pace: Pace,
         lasts: Sequence[ReplayPosition | None],
-        feeds: Sequence[_LaneFeed | _MergedFeed],
+        feeds: Sequence[_Feed],
     ) -> ReplayReport:
         tally = self._tally
         elapsed_s = self._clock.monotonic() - pace.began
@@ -323,7 +323,7 @@ class _Run:
             records=tally.records,
             payload_bytes=tally.payload_bytes,
             is_resumed=any(last is not None for last in lasts),
-            passed_over=sum(feed.passed_over for feed in feeds),
+            passed_over=sum(feed.reader.passed_over for feed in feeds),
             elapsed_s=elapsed_s,
             rate=tally.records / max(elapsed_s, 1e-9),
             lateness=tally.lateness.found(),
@@ -333,66 +333,45 @@ class _Run:
         )
 
 
-class _LaneFeed:
-    """A lane, whose first records are read before the clock starts."""
+class _Feed:
+    """What is read for some target partitions. The first records are read before the clock starts."""
 
-    passed_over = 0
-
-    def __init__(self, index: int, lane: ReplayLane) -> None:
-        self.index = index
-        self._lane = lane
-        self._primed: Timed | None = None
+    def __init__(self, targets: Sequence[int], reader: _LaneReader | Merger) -> None:
+        self.targets = targets
+        self.reader = reader
+        self._primed: Sequence[tuple[int, Timed]] | None = None
 
     async def prime(self) -> int | None:
         """Read the first records; their first position."""
-        self._primed = await self._lane.next()
-        return None if self._primed is None else self._primed.positions[0]
-
-    async def run(self, emit: Emit) -> None:
-        """Emit everything."""
-        timed, self._primed = self._primed, None
-        while timed is not None:
-            await emit(self.index, timed)
-            timed = await self._lane.next()
-
-    async def aclose(self) -> None:
-        """Close the files."""
-        await self._lane.aclose()
-
-
-class _MergedFeed:
-    """All source partitions together, whose first records are read before the clock starts."""
-
-    def __init__(self, merger: Merger) -> None:
-        self._merger = merger
-        self._primed: list[tuple[int, Timed]] | None = None
-
-    @property
-    def passed_over(self) -> int:
-        """Records that were there already."""
-        return self._merger.passed_over
-
-    async def prime(self) -> int | None:
-        """Read the first records; their first position."""
-        self._primed = await self._merger.next()
+        self._primed = await self.reader.next()
         return None if self._primed is None else min(timed.positions[0] for _, timed in self._primed)
 
     async def run(self, emit: Emit) -> None:
         """Emit everything."""
-        found, self._primed = self._primed, None
-        while found is not None:
-            for index, timed in found:
+        batches, self._primed = self._primed, None
+        while batches is not None:
+            for index, timed in batches:
                 await emit(index, timed)
-            found = await self._merger.next()
-
-    async def aclose(self) -> None:
-        """Close the files."""
-        await self._merger.aclose()
+            batches = await self.reader.next()
 
 
-async def _feed_all(
-    feed: _LaneFeed | _MergedFeed, outlets: Mapping[int, trio.MemorySendChannel[Timed]]
-) -> None:
+class _LaneReader:
+    """Reads a lane as a `Merger` is read."""
+
+    passed_over = 0
+
+    def __init__(self, index: int, lane: ReplayLane) -> None:
+        self._index = index
+        self._lane = lane
+        self.aclose = lane.aclose
+
+    async def next(self) -> Sequence[tuple[int, Timed]] | None:
+        """The next records, with their target partition."""
+        timed = await self._lane.next()
+        return None if timed is None else [(self._index, timed)]
+
+
+async def _feed_all(feed: _Feed, outlets: Mapping[int, trio.MemorySendChannel[Timed]]) -> None:
     """Send what the feed emits to the senders, and end their channels with it."""
 
     async def emit(index: int, timed: Timed) -> None:

@@ -26,8 +26,7 @@ from callboard.log.errors import (
 )
 from callboard.log.host.clock import HostClock
 from callboard.log.host.disk import HostDisk
-from callboard.log.journal.journal_reading import JournalReading
-from callboard.log.journal.journal_recovery import Owner
+from callboard.log.journal.journal_walk import Owner, read_journal
 from callboard.log.offline.reader import LogReader
 from callboard.log.seams.disk import Incarnation
 from callboard.recordings.manifest import MANIFEST_NAME
@@ -139,8 +138,7 @@ async def _replayed(files: Incarnation) -> CatalogReplay:
         versioned=state.versioned,
         lost=state.lost,
     )
-    reading = JournalReading(files, "catalog", owner)
-    await reading.run()
+    reading = await read_journal(files, "catalog", owner)
     return CatalogReplay(state, [*reading.faults, *senseless], senseless)
 
 

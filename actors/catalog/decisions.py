@@ -35,7 +35,7 @@ from callboard.log.errors import (
 from callboard.log.format.segment import CATALOG
 from callboard.log.journal.journal import Journal
 from callboard.log.journal.journal_floor import other_log_error
-from callboard.log.journal.journal_recovery import Owner
+from callboard.log.journal.journal_walk import Owner
 from callboard.log.offline.moved_folders import owner_of_folder
 from callboard.log.seams.disk import Incarnation
 from callboard.log.segments.damage_record import DamageRecord

@@ -41,7 +41,7 @@ from callboard.log.journal.journal_floor import (
     read_floor,
     store_floor,
 )
-from callboard.log.journal.journal_recovery import Owner
+from callboard.log.journal.journal_walk import Owner
 from callboard.log.offline.moved_folders import owner_of_folder
 from callboard.log.plain import shown
 from callboard.log.segments.wrong_kind import opening_error

@@ -23,7 +23,7 @@ from callboard.log.format.committed import COMMITTED_NAME, encode_named
 from callboard.log.journal.journal import Journal
 from callboard.log.journal.journal_disk import error_of
 from callboard.log.journal.journal_floor import other_log_error, owner_of_journal
-from callboard.log.journal.journal_recovery import Owner
+from callboard.log.journal.journal_walk import Owner
 from callboard.log.offline.repair import repair_journal
 from callboard.log.offline.wrong_kinds import is_wrong_file
 from callboard.log.seams.clock import wall_offset

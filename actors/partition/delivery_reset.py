@@ -18,8 +18,7 @@ from callboard.actors.partition.group_states import CLOSE, OPEN, RECORDS_VERSION
 from callboard.log.errors import JournalInvalid, LogCorrupt
 from callboard.log.journal.journal import Journal
 from callboard.log.journal.journal_disk import segment_bases
-from callboard.log.journal.journal_reading import JournalReading
-from callboard.log.journal.journal_recovery import Owner
+from callboard.log.journal.journal_walk import Owner, read_journal
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Incarnation, SyncDirectory
 from callboard.log.seams.entropy import Entropy
@@ -58,11 +57,15 @@ class DeliveryReading:
     """
 
     def __init__(self, files: Incarnation, directory: str, numbering: int = 0) -> None:
+        self._files = files
+        self._directory = directory
         self._numbering = numbering
-        self.states = GroupStates()
+        self.states = states = GroupStates()
         self.broken: dict[int | None, BrokenGroup] = {}
-        states = self.states
-        owner = Owner(
+        self.faults: list[str] = []
+        """What of the journal cannot be read, for people."""
+        self.next_sequence = 0
+        self._owner = Owner(
             self._restore,
             self._apply,
             RECORDS_VERSION,
@@ -70,12 +73,12 @@ class DeliveryReading:
             written=lambda _: None,
             lost=states.lost,
         )
-        self.journal = JournalReading(files, directory, owner)
 
     async def run(self) -> None:
         """Read all there is. Raises `PlanFailed`, `FormatTooNew`."""
-        await self.journal.run()
-        self.states.replayed(self._numbering, self.journal.next_sequence)
+        walk = await read_journal(self._files, self._directory, self._owner)
+        self.faults, self.next_sequence = walk.faults, walk.next_sequence
+        self.states.replayed(self._numbering, walk.next_sequence)
 
     def _restore(self, data: bytes) -> None:
         self.broken.clear()
@@ -129,9 +132,9 @@ async def reset_deliveries(
     numbering = entropy.integer(NUMBERING_BITS) or 1
     reading = DeliveryReading(files, directory, numbering)
     await reading.run()
-    if reading.journal.faults and not reading.states.lost_sequences:
+    if reading.faults and not reading.states.lost_sequences:
         raise LogCorrupt(
-            f"journal {directory}: {reading.journal.faults[0]}. Nothing was reset. Run `callboard repair` first.",
+            f"journal {directory}: {reading.faults[0]}. Nothing was reset. Run `callboard repair` first.",
             path=directory,
         )
     broken, states = reading.broken, reading.states
@@ -150,7 +153,7 @@ async def reset_deliveries(
         if group_id not in states.groups and (None in broken or group_id in broken):
             states.open(group_id, durable, 0, numbering)
     bases = await segment_bases(files, directory)
-    base = max(reading.journal.next_sequence, *bases) + 1
+    base = max(reading.next_sequence, *bases) + 1
     concerned = [group_id for group_id in states.groups if None in broken or group_id in broken]
     states.number_on(concerned, numbering, base)
     resets = []

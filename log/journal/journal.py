@@ -29,12 +29,12 @@ dirty       events were handed to the OS that no sync has proven: they survive a
 
 Invariants
 ----------
-J1  One operation at a time: nothing is staged while another append is staged or the journal changes segments.
-J2  Sequence numbers are never used twice: what a failed plan may have written keeps its numbers.
-J3  A segment exists under its name only with all it began with, synced. Everything in the segments before the last is
-    proven: a segment is synced before its successor is named, unless the successor heals, whose snapshot replaces
-    what lies before it.
-J4  After a plan failed in a way that may have left bytes behind, nothing is staged before `heal`.
+JN1  One operation at a time: nothing is staged while another append is staged or the journal changes segments.
+JN2  Sequence numbers are never used twice: what a failed plan may have written keeps its numbers.
+JN3  A segment exists under its name only with all it began with, synced. Everything in the segments before the last is
+     proven: a segment is synced before its successor is named, unless the successor heals, whose snapshot replaces
+     what lies before it.
+JN4  After a plan failed in a way that may have left bytes behind, nothing is staged before `heal`.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ from callboard.log.journal.journal_disk import (
     segment_bases,
     start_segment,
 )
-from callboard.log.journal.journal_reading import JournalReading
 from callboard.log.journal.journal_records import CONTROL, Kind, columns_of_control
-from callboard.log.journal.journal_recovery import JournalRecovery, Owner, Replay, announced_snapshot
+from callboard.log.journal.journal_recovery import JournalOpening, JournalRecovery
+from callboard.log.journal.journal_walk import Owner, announced_snapshot, read_journal
 from callboard.log.limits import USUAL, Limits
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import (
@@ -149,7 +149,7 @@ class Journal:
     _maintain_at: int = 0
     recovery: JournalRecovery = attrs.Factory(JournalRecovery)
     needs_healing: bool = False
-    """A plan failed: `heal` before anything is staged (J4)."""
+    """A plan failed: `heal` before anything is staged (JN4)."""
     needs_maintenance: bool = False
     """Whether `maintain` has something to do: call it between two plans, unless the journal needs healing."""
     is_committed_foreign: bool = False
@@ -241,8 +241,7 @@ class Journal:
         """Read what a damaged journal still says. A segment behind all there are will replace them."""
         await self._open_mark()
         try:
-            reading = JournalReading(self._files, self.directory, owner)
-            await reading.run()
+            reading = await read_journal(self._files, self.directory, owner)
             bases = await segment_bases(self._files, self.directory)
         except PlanFailed as error:
             raise error_of(self.directory, "reading", error) from error
@@ -255,13 +254,13 @@ class Journal:
 
     async def _recover(self, owner: Owner) -> None:
         await self._open_mark()
-        found = Replay(self._files, self.directory, owner, self._end.sequence)
+        found = JournalOpening(self._files, self.directory, owner, self._end.sequence)
         try:
             await found.run(await remove_unfinished(self._files, self.directory))
         except PlanFailed as error:
             raise error_of(self.directory, "opening", error) from error
         self.recovery = found.recovery
-        self._next = self._proven = found.next
+        self._next = self._proven = found.next_sequence
         if self._mark is not None and (self._end.sequence or self.is_committed_foreign):
             # Only now is it known that what lies here is this journal.
             self._mark.store(encode_named(self._end.sequence, self.directory))
@@ -273,7 +272,7 @@ class Journal:
                 self.needs_healing = self.is_short_of_space = True
             return
         self._segment = found.segment
-        self.bytes_since_snapshot = found.replayed_bytes
+        self.bytes_since_snapshot = found.walk.replayed_bytes
         # Names that could not be synced may go with the power, and the segments with them.
         is_in_doubt = found.needs_healing or self._lacks_directory
         self.needs_healing = is_in_doubt or found.is_outdated
@@ -635,7 +634,7 @@ class Journal:
     async def _change_segment(
         self, doing: str, kind: Kind | None, data: Sequence[bytes] = (), *, allocate_or_fail: bool = True
     ) -> None:
-        """Begin a new segment, with a snapshot unless `kind` is None, and leave the present one (J3)."""
+        """Begin a new segment, with a snapshot unless `kind` is None, and leave the present one (JN3)."""
         segment = self._new_segment()
         frames: list[Buffer] = []
         end = self._next
@@ -719,5 +718,5 @@ class Journal:
 
     def _not_idle(self, doing: str) -> InternalError:
         return InternalError(
-            f"{doing} in journal {self.directory} during {self._busy or 'a staged append'}", invariant="J1"
+            f"{doing} in journal {self.directory} during {self._busy or 'a staged append'}", invariant="JN1"
         )

@@ -1,7 +1,7 @@
 """Which files of a journal's folder are its segments, and putting them where they belong.
 
 A name is no evidence against content. A file that is blank is no segment: one gets its name only with all that it began
-with, synced (J3 in `journal`). One whose header cannot be read is none either when the headers around it name one
+with, synced (JN3 in `journal`). One whose header cannot be read is none either when the headers around it name one
 another, or when the segment before it has a record with the number in its name, because numbers are never used twice.
 For the others see `placing`.
 """

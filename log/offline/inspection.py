@@ -46,7 +46,7 @@ from callboard.log.journal.journal_disk import segment_bases
 from callboard.log.journal.journal_floor import owner_of_journal, raised, read_floor
 from callboard.log.journal.journal_placing import goes_past
 from callboard.log.journal.journal_records import Kind
-from callboard.log.journal.journal_recovery import announced_snapshot
+from callboard.log.journal.journal_walk import announced_snapshot
 from callboard.log.limits import OFFSET_MAX
 from callboard.log.offline.found import FramesFound, Inspection, LogKind, Problem, ProblemKind, SegmentState
 from callboard.log.offline.wrong_kinds import ACTORS, is_wrong_beside, is_wrong_file, problem_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from callboard.log.errors import PlanFailed
 from callboard.log.format.columns import Columns
 from callboard.log.journal.journal import Journal, StagedJournal
-from callboard.log.journal.journal_recovery import Owner
+from callboard.log.journal.journal_walk import Owner
 from callboard.log.partition.partition_log import PartitionLog
 from callboard.log.partition.retention import LogSettings
 from callboard.log.seams.disk import Incarnation

@@ -17,7 +17,7 @@ from callboard.log.host.clock import HostClock
 from callboard.log.host.disk import HostDisk
 from callboard.log.host.entropy import HostEntropy
 from callboard.log.journal.journal import Journal
-from callboard.log.journal.journal_recovery import Owner, ignore
+from callboard.log.journal.journal_walk import Owner, ignore
 
 COMMANDS = re.compile(r"`callboard ([^`]*)`")
 

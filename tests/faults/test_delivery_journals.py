@@ -12,7 +12,7 @@ import callboard
 from callboard.actors.notices import JournalSalvaged
 from callboard.actors.partition.group_states import RECORDS_VERSION
 from callboard.log.journal.journal import Journal
-from callboard.log.journal.journal_recovery import Owner, ignore
+from callboard.log.journal.journal_walk import Owner, ignore
 from callboard.log.limits import Limits
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.scenarios.damaging import journal_frames

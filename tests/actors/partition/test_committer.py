@@ -48,7 +48,7 @@ from callboard.log.format.columns import Columns
 from callboard.log.host.clock import HostClock
 from callboard.log.host.disk import HostDisk
 from callboard.log.journal.journal import Journal
-from callboard.log.journal.journal_recovery import Owner, ignore
+from callboard.log.journal.journal_walk import Owner, ignore
 from callboard.log.limits import COMMIT_BYTES_MAX, GATHER_BYTES, USUAL
 from callboard.log.partition.partition_log import LogSettings, PartitionLog
 from callboard.log.seams.disk import Close, Create, MakeDirectory, Sync, Write

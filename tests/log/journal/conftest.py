@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from callboard.log.journal import journal_recovery
+from callboard.log.journal import journal_walk
 from callboard.log.journal.journal import Journal
 from callboard.log.limits import Limits
 from callboard.simulations.clock import VirtualClock
@@ -33,7 +33,7 @@ class Owner:
         return await Journal.open(
             files,
             DIRECTORY,
-            journal_recovery.Owner(self.restore, self.apply),
+            journal_walk.Owner(self.restore, self.apply),
             clock=self.clock,
             entropy=self.entropy,
             limits=self.limits,

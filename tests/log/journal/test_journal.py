@@ -12,7 +12,7 @@ from callboard.log.errors import FormatTooNew, InternalError, InvalidArgument
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES, decode_segment_header
 from callboard.log.journal.journal import Journal
 from callboard.log.journal.journal_records import Kind
-from callboard.log.journal.journal_recovery import REPLAY_BYTES, Owner
+from callboard.log.journal.journal_walk import REPLAY_BYTES, Owner
 from callboard.log.limits import JOURNAL_RESERVE_BYTES, Limits
 
 
@@ -234,7 +234,7 @@ async def test_many_events_in_one_append(owner):
 
 
 async def test_one_append_at_a_time(owner):
-    """Staging while an append is staged is refused as a bug (J1)."""
+    """Staging while an append is staged is refused as a bug (JN1)."""
     journal = await owner.open()
     staged = journal.stage([b"a"])
     with pytest.raises(InternalError):

@@ -9,8 +9,7 @@ import pytest
 from callboard.log.errors import LogCorrupt
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES, decode_segment_header, encode_segment_header
 from callboard.log.journal.journal import Journal
-from callboard.log.journal.journal_reading import JournalReading
-from callboard.log.journal.journal_recovery import Owner
+from callboard.log.journal.journal_walk import Owner, read_journal
 from callboard.log.limits import Limits
 from callboard.log.offline.repair import repair_directory
 from callboard.log.offline.verify import verify_directory
@@ -73,8 +72,7 @@ async def replayed(disk, folder):
 async def read(disk, folder):
     """What a reader without the lock finds."""
     events = []
-    reading = JournalReading(await disk.incarnate("reader"), folder, Owner(events.append, events.append))
-    await reading.run()
+    reading = await read_journal(await disk.incarnate("reader"), folder, Owner(events.append, events.append))
     assert [] == reading.faults
     return events
 
@@ -288,5 +286,5 @@ async def test_a_reader_names_all_records_when_the_beginning_and_the_snapshot_be
     disk.flip(newest, disk.files()[newest].index(b"all of them"))
     events, lost = [], []
     owner = Owner(events.append, events.append, lost=lambda first, last: lost.append((first, last)))
-    await JournalReading(await disk.incarnate("reader"), "catalog", owner).run()
+    await read_journal(await disk.incarnate("reader"), "catalog", owner)
     assert (events, lost) == ([b"behind it"], [(0, snapshot_at)])

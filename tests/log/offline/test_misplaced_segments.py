@@ -15,7 +15,7 @@ from callboard.log.format.segment import (
     identity_of,
 )
 from callboard.log.journal.journal import Journal
-from callboard.log.journal.journal_recovery import Owner, ignore
+from callboard.log.journal.journal_walk import Owner, ignore
 from callboard.log.limits import KIB, OFFSET_JUMP_MAX
 from callboard.log.offline.reader import LogReader
 from callboard.log.offline.repair import repair_directory

@@ -6,7 +6,7 @@ import pytest
 
 from callboard.log.errors import DirectoryLocked, StaleIncarnation
 from callboard.log.journal.journal import Journal
-from callboard.log.journal.journal_recovery import Owner
+from callboard.log.journal.journal_walk import Owner
 from callboard.log.offline.reader import LogReader
 from callboard.log.offline.repair import repair_directory
 from callboard.log.offline.verify import verify_directory

@@ -8,7 +8,7 @@ import pytest
 from callboard.log.format.committed import COMMITTED_COPY_AT, encode_committed, encode_committed_file
 from callboard.log.format.frame import FRAME_MAGIC
 from callboard.log.journal.journal import Journal
-from callboard.log.journal.journal_recovery import Owner, ignore
+from callboard.log.journal.journal_walk import Owner, ignore
 from callboard.log.offline.found import ProblemKind
 from callboard.log.offline.verify import verify_directory
 from callboard.log.segments.segment_file import index_path

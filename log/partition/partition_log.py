@@ -24,12 +24,12 @@ tainted        a write or sync failed: what the file holds past the durable end 
 
 Invariants
 ----------
-L1  durable end <= visible end = next offset, but for what is staged.
-L2  At most one append is staged, and none while the log needs healing.
-L3  Offsets that were visible are never given to other records.
-L4  Records past the durable end are in the tail cache: they are read from there, and healing writes them anew.
-L5  `committed` is stored after the sync that it speaks of, and never falls.
-L6  At the moment at which a segment is unlinked, each summary made of it (`retention`) is durable past its end.
+PL1  durable end <= visible end = next offset, but for what is staged.
+PL2  At most one append is staged, and none while the log needs healing.
+PL3  Offsets that were visible are never given to other records.
+PL4  Records past the durable end are in the tail cache: they are read from there, and healing writes them anew.
+PL5  `committed` is stored after the sync that it speaks of, and never falls.
+PL6  At the moment at which a segment is unlinked, each summary made of it (`retention`) is durable past its end.
 """
 
 from __future__ import annotations
@@ -303,17 +303,25 @@ class PartitionLog:
         time of the records, and decides whether the segment in use is too old.
         """
         if self._staged is not None or self.needs_healing:
-            raise InternalError(f"{self.label} cannot stage: staged already, or not healed", invariant="L2")
+            raise InternalError(f"{self.label} cannot stage: staged already, or not healed", invariant="PL2")
         if not durable:
             pending = self._tail.bytes_from(self.durable_end)
             durable = pending + sum([columns.size_bytes for columns in batches]) > self._limits.unsynced_bytes
-        if now_us is None:
-            now_us = self._clock.wall_us()
-        roll_bytes, compression = self._settings.roll_bytes, self._settings.compression
-        offset = self.visible_end
-        bases: list[int] = []
         segment = self._segments.active
         index_before = segment.index_stored_to, segment.index_allocated, segment.index_handle
+        runs, bases, end = self._lay_out(batches, self._clock.wall_us() if now_us is None else now_us)
+        verbs = self._append_verbs(runs, sync=durable)
+        self._staged = staged = StagedAppend(verbs, bases, end, durable, runs, index_before)
+        return staged
+
+    def _lay_out(self, batches: Sequence[Columns], now_us: int) -> tuple[list[StagedRun], list[int], int]:
+        """Give the batches their offsets, and encode them as frames in a run for each segment.
+
+        Also returns the offset at which each batch begins, and the one at which the last ends.
+        """
+        roll_bytes, compression = self._settings.roll_bytes, self._settings.compression
+        bases: list[int] = []
+        offset, segment = self.visible_end, self._segments.active
         run = StagedRun(segment, segment.file.position, segment.file.allocated_to)
         runs = [run]
         if self._ages.stamp(now_us) and run.position > SEGMENT_HEADER_BYTES:
@@ -336,6 +344,10 @@ class PartitionLog:
             run.position += size
             bases.append(offset)
             offset += columns.span + 1
+        return runs, bases, offset
+
+    def _append_verbs(self, runs: Sequence[StagedRun], *, sync: bool) -> list[Verb]:
+        """The verbs that write the runs: every segment but the last is sealed, and the last synced if asked."""
         verbs = self._reads.close_idle(len(runs) - 1) if len(runs) > 1 else []
         index_verbs: list[Verb] = []
         for run in runs:
@@ -346,16 +358,14 @@ class PartitionLog:
                     verbs += index_room_verbs(self._files, segment)
                     index_verbs += index_store_verbs(segment)
                 writing, run.allocated_to = file.append_verbs(
-                    run.buffers, run.position - file.position, sync=durable and is_last
+                    run.buffers, run.position - file.position, sync=sync and is_last
                 )
                 verbs += writing
             if not is_last:
                 verbs += file.seal_verbs(run.position, run.allocated_to)
                 run.allocated_to = run.position
                 index_verbs += index_store_verbs(segment, is_last=True, is_complete=not run.frames)
-        verbs += index_verbs
-        self._staged = staged = StagedAppend(verbs, bases, offset, durable, runs, index_before)
-        return staged
+        return verbs + index_verbs
 
     def _roll(self, runs: list[StagedRun], offset: int, now_us: int) -> StagedRun:
         """Go on in a new segment that begins at `offset`; the one before is sealed, synced."""
@@ -381,9 +391,7 @@ class PartitionLog:
                 self._segments_changed()
             if not run.frames:
                 continue
-            index = segment.index
-            if index is None:
-                raise InternalError(f"{segment!r} is in use without an index", invariant="G1")
+            index = segment.index_in_use
             for columns, position, size in run.frames:
                 last = columns.base_offset + columns.span
                 time_us = (
@@ -413,7 +421,7 @@ class PartitionLog:
             is_certain = is_certain or verb is error.verb
         is_full = lacks_space(error)
         if is_certain and is_full and len(staged.runs) == 1:
-            # Not a byte of the records was written (F3): the file is as good as before.
+            # Not a byte of the records was written (SF3): the file is as good as before.
             self._withdraw(staged)
         else:
             self._forget(staged)
@@ -442,7 +450,7 @@ class PartitionLog:
         self._unmade += [run.segment.file for run in staged.runs if run.making]
 
     def _not_staged(self) -> InternalError:
-        return InternalError(f"{self.label} was given another append than it staged", invariant="L2")
+        return InternalError(f"{self.label} was given another append than it staged", invariant="PL2")
 
     def _publish_error(self, error: StorageError, *, is_full: bool, indefinite: bool) -> StorageError:
         fate = "The records may turn up after a restart." if indefinite else "Nothing was stored."
@@ -499,7 +507,7 @@ class PartitionLog:
         it again later.
         """
         if self._staged is not None:
-            raise InternalError(f"{self.label} heals with an append staged", invariant="L2")
+            raise InternalError(f"{self.label} heals with an append staged", invariant="PL2")
         if not self.needs_healing:
             return
         try:
@@ -596,7 +604,7 @@ class PartitionLog:
         """Drop the oldest sealed segments that are too old or too many bytes.
 
         Nothing at or past `unsettled_from` (the lowest floor of the durable groups) is dropped unless `drop_unread`,
-        and nothing that one of the `summaries`, or the record of damage, does not cover (L6). Call it while nothing is
+        and nothing that one of the `summaries`, or the record of damage, does not cover (PL6). Call it while nothing is
         staged. Raises `StorageError`; what was dropped until then is gone.
         """
         self._kept_from = OFFSET_MAX if drop_unread else unsettled_from

@@ -16,7 +16,7 @@ Theory of operation
 
 When the disk is too full for what recovery must write, the log is opened as far as it is proven (`open_proven`):
 nothing is written, set aside or renamed, nothing unproven or doubtful is served, and recovery itself is the work owed.
-It is repeated whole, and finds the same records (R3), when there is space. A log without a segment opens empty.
+It is repeated whole, and finds the same records (RC3), when there is space. A log without a segment opens empty.
 
 New segments are made from the highest offsets down, each whole and synced before it gets its name. A name supersedes
 the frames of the segments before it, so at each crash point every frame is served from one place or the other, and
@@ -24,9 +24,9 @@ the next recovery finds the same log.
 
 Invariants
 ----------
-R1  Recovery never makes a frame unreachable before its copy is synced under its final name.
-R2  After recovery every frame below the next offset was synced, and the `committed` file says so, with its copy.
-R3  Recovery repeated finds the same records at the same offsets.
+RC1  Recovery never makes a frame unreachable before its copy is synced under its final name.
+RC2  After recovery every frame below the next offset was synced, and the `committed` file says so, with its copy.
+RC3  Recovery repeated finds the same records at the same offsets.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ from callboard.log.format.frame_walk import BEYOND_ALL, Tail
 from callboard.log.format.segment import GapReason
 from callboard.log.limits import OFFSET_JUMP_MAX, OFFSET_MAX
 from callboard.log.partition.rewriting import RewrittenRun, SegmentWriter
-from callboard.log.partition.survey import ensure_directory, survey
-from callboard.log.seams.disk import Close, Incarnation, Mark, SyncDirectory
+from callboard.log.partition.survey import Survey, ensure_directory, survey
+from callboard.log.seams.disk import Close, Entry, Incarnation, Mark, SyncDirectory
 from callboard.log.segments.committed_file import store_copy
 from callboard.log.segments.damage_record import DAMAGES_NAME, DamageRecord
 from callboard.log.segments.index_file import new_index, trusted_index
@@ -110,6 +110,18 @@ def begin_anew_at(now_us: int) -> int:
     return min(max(now_us, OFFSET_JUMP_MAX), OFFSET_MAX)
 
 
+@attrs.define
+class PartitionFolder:
+    """What a partition's folder holds, before its segments are looked at."""
+
+    entries: Sequence[Entry]
+    stored: bytes | None
+    """The content of the `committed` file."""
+    record: DamageRecord
+    begins_at: int = 0
+    """Where the log begins anew when all that was there is gone, else 0."""
+
+
 async def open_partition(writer: SegmentWriter, named_end: int, *, is_gone: bool = False) -> Opened:
     """Recover the partition in the directory of `writer`, made when missing; the next offset is `named_end` or above.
 
@@ -119,80 +131,31 @@ async def open_partition(writer: SegmentWriter, named_end: int, *, is_gone: bool
     `FormatTooNew`.
     """
     files, directory, quarantine = writer.files, writer.directory, writer.quarantine
-    entries = await ensure_directory(files, directory)
-    path = f"{directory}/{COMMITTED_NAME}"
-    is_marked = any(entry.name == COMMITTED_NAME for entry in entries)
-    stored = await read_whole(files, path) if is_marked else None
-    is_noted = (
-        any(entry.name == DAMAGES_NAME for entry in entries) or noted_entries(stored or b"", directory) > 0
-    )
-    record = await DamageRecord.load(files, directory) if is_noted else DamageRecord(files, directory)
-    ends = None if stored is None else proven_ends(stored)
-    is_doubtful = not is_gone and (ends is None or not ends.is_named(directory))
-    is_exchanged = is_doubtful and await holds_another(files, directory, segment_sizes(entries))
-    begins_at = begin_anew_at(writer.clock.wall_us()) if is_gone or is_exchanged else 0
-    if is_exchanged:
-        # Before the files of the other log are moved: without them the log must not seem to be new.
-        stored = encode_committed_file(begins_at, named_marks(HAS_START, directory), begins_at)
-        await replace_whole(files, path, stored)
-        await record.count_anew()
-        damage = Damage(directory, 0, 0, 0, UNKNOWN, FOLDER_EXCHANGED)
-        await record.note([damage], writer.clock.wall_us())
-        entries = await files.list(directory)
-    if is_gone:
-        # Before anything is made: then it would be there, and not be missed any more.
-        gone = Damage(directory, 0, 0, 0, UNKNOWN, FOLDER_GONE)
-        await record.note([gone], writer.clock.wall_us())
-        entries = await files.list(
-            directory
-        )  # what an earlier attempt to note it had left is not there any more
+    folder = await open_folder(writer, is_gone=is_gone)
+    stored, record, path = folder.stored, folder.record, f"{directory}/{COMMITTED_NAME}"
     mark = None if stored is None else await files.mark(path, COMMITTED_BYTES)
     segments: Sequence[StoredSegment] = ()
     try:
         await files.submit((SyncDirectory(directory),))
-        committed = None if stored is None else proven_ends(stored)
-        # Without segments it is all that there is: then it is believed, so that no offset is used again.
-        is_foreign = (
-            committed is not None and committed.is_foreign(directory) and bool(segment_sizes(entries))
+        found, committed, doubts = await survey_by(
+            stored, files, directory, quarantine, folder.entries, limit_bytes=writer.segment_bytes
         )
-        if is_foreign:
-            committed = None
-        found = await survey(
-            files,
-            directory,
-            quarantine,
-            limit_bytes=writer.segment_bytes,
-            committed=committed,
-            entries=entries,
-        )
-        segments, damages = found.segments, found.damages
-        if is_foreign:
-            damages.append(Damage(path, 0, COMMITTED_BYTES, 0, -1, FOREIGN))
-        if committed is not None and not explains_ends(last_base(segments), committed):
-            damages.append(Damage(path, 0, COMMITTED_BYTES, 0, -1, f"its ends are {TOO_FAR}"))
-            committed = None
+        segments, damages = found.segments, [*found.damages, *doubts]
         damages += lost_beginning(directory, segments, committed, damages)
         tail = TailRecovery(files, segments, committed, quarantine)
         await tail.scan()
         damages = tail.without_doubtful(damages)
         if segments and tail.end > 0 and stored is None:
             damages.append(Damage(path, 0, COMMITTED_BYTES, 0, -1, GONE))
-        top = tail.plan_top(directory, named_end, record.lost_end, begins_at)
+        top = tail.plan_top(directory, named_end, record.lost_end, folder.begins_at)
         # Before anything takes the place of what is damaged: a crash must not leave the loss unnoted.
         await record.note((*damages, *tail.damages), writer.clock.wall_us())
         listed = SegmentList(await writer.replace(segments, tail.runs))
-        recovery = Recovery(
-            torn_bytes=tail.torn_bytes,
-            damages=(*damages, *tail.damages),
-            rewritten_records=writer.rewritten_records,
-            quarantined=tuple(quarantine.kept),
-        )
-        marks = 0 if committed is None else committed.marks
-        # What is missing at the beginning is not explained away before it is on record.
-        start = listed[0].base_offset if record.is_stored or committed is None else committed.start
-        marks = named_marks(marks, directory)
+        marks = named_marks(0 if committed is None else committed.marks, directory)
         if record.is_stored:
             marks |= HAS_START
+        # What is missing at the beginning is not explained away before it is on record.
+        start = listed[0].base_offset if record.is_stored or committed is None else committed.start
         if mark is None or committed is None:
             if mark is not None:
                 mark.close()
@@ -210,7 +173,90 @@ async def open_partition(writer: SegmentWriter, named_end: int, *, is_gone: bool
     if stored is None or decode_copy(stored) != ends:
         await store_copy(files, path, ends)
     listed.active.end_offset = top
+    recovery = Recovery(
+        torn_bytes=tail.torn_bytes,
+        damages=(*damages, *tail.damages),
+        rewritten_records=writer.rewritten_records,
+        quarantined=tuple(quarantine.kept),
+    )
     return Opened(listed, mark, top, recovery, record, marks, start)
+
+
+async def open_folder(writer: SegmentWriter, *, is_gone: bool) -> PartitionFolder:
+    """Make the folder when it is missing, and read the small files in it.
+
+    When it `is_gone`, or another log's folder is in its place, that is noted before anything else is done.
+    """
+    files, directory = writer.files, writer.directory
+    entries = await ensure_directory(files, directory)
+    names = {entry.name for entry in entries}
+    stored = await read_whole(files, f"{directory}/{COMMITTED_NAME}") if COMMITTED_NAME in names else None
+    is_noted = DAMAGES_NAME in names or noted_entries(stored or b"", directory) > 0
+    record = await DamageRecord.load(files, directory) if is_noted else DamageRecord(files, directory)
+    folder = PartitionFolder(entries, stored, record)
+    ends = None if stored is None else proven_ends(stored)
+    if is_gone:
+        await note_gone(writer, folder)
+    elif (ends is None or not ends.is_named(directory)) and await holds_another(
+        files, directory, segment_sizes(entries)
+    ):
+        await note_exchanged(writer, folder)
+    return folder
+
+
+async def note_gone(writer: SegmentWriter, folder: PartitionFolder) -> None:
+    """Note that the folder is gone, before anything is made in it: then it would be there, and not be missed."""
+    now_us = writer.clock.wall_us()
+    folder.begins_at = begin_anew_at(now_us)
+    gone = Damage(writer.directory, 0, 0, 0, UNKNOWN, FOLDER_GONE)
+    await folder.record.note([gone], now_us)
+    # What an earlier attempt to note it had left is not there any more.
+    folder.entries = await writer.files.list(writer.directory)
+
+
+async def note_exchanged(writer: SegmentWriter, folder: PartitionFolder) -> None:
+    """Have `committed` and the record of damage say that the folder holds another log.
+
+    Before the files of that are moved: without them the log must not seem to be new.
+    """
+    now_us, directory = writer.clock.wall_us(), writer.directory
+    folder.begins_at = begins_at = begin_anew_at(now_us)
+    folder.stored = encode_committed_file(begins_at, named_marks(HAS_START, directory), begins_at)
+    await replace_whole(writer.files, f"{directory}/{COMMITTED_NAME}", folder.stored)
+    await folder.record.count_anew()
+    exchanged = Damage(directory, 0, 0, 0, UNKNOWN, FOLDER_EXCHANGED)
+    await folder.record.note([exchanged], now_us)
+    folder.entries = await writer.files.list(directory)
+
+
+async def survey_by(
+    stored: bytes | None,
+    files: Incarnation,
+    directory: str,
+    quarantine: Quarantine | None,
+    entries: Sequence[Entry],
+    *,
+    limit_bytes: int,
+) -> tuple[Survey, Committed | None, list[Damage]]:
+    """Survey the segments by the content of a `committed` file; also returns its ends, and why they are not believed.
+
+    Without segments another log's ends are all that there is, and are believed, so that no offset is used again.
+    """
+    doubts: list[str] = []
+    committed = None if stored is None else proven_ends(stored)
+    if committed is not None and committed.is_foreign(directory) and segment_sizes(entries):
+        doubts.append(FOREIGN)
+        committed = None
+    found = await survey(
+        files, directory, quarantine, limit_bytes=limit_bytes, committed=committed, entries=entries
+    )
+    if committed is not None:
+        last_base = found.segments[-1].base_offset if found.segments else None
+        if not explains_ends(last_base, committed):
+            doubts.append(f"its ends are {TOO_FAR}")
+            committed = None
+    path = f"{directory}/{COMMITTED_NAME}"
+    return found, committed, [Damage(path, 0, COMMITTED_BYTES, 0, -1, doubt) for doubt in doubts]
 
 
 async def open_proven(files: Incarnation, directory: str, *, segment_bytes: int) -> Opened:
@@ -220,16 +266,8 @@ async def open_proven(files: Incarnation, directory: str, *, segment_bytes: int)
     Raises `StorageError` when the disk does not let itself be read.
     """
     stored = await read_whole(files, f"{directory}/{COMMITTED_NAME}")
-    committed = None if stored is None else proven_ends(stored)
-    if (
-        committed is not None
-        and committed.is_foreign(directory)
-        and segment_sizes(await files.list(directory))
-    ):
-        committed = None
-    found = await survey(files, directory, None, limit_bytes=segment_bytes, committed=committed)
-    if committed is not None and not explains_ends(last_base(found.segments), committed):
-        committed = None
+    entries = await files.list(directory)
+    found, committed, _ = await survey_by(stored, files, directory, None, entries, limit_bytes=segment_bytes)
     tail = TailRecovery(files, found.segments, committed, None)
     await tail.scan()
     end = min([found.doubtful_from, tail.proven, tail.end, *(run.base_offset for run in tail.runs)])
@@ -247,18 +285,14 @@ async def open_proven(files: Incarnation, directory: str, *, segment_bytes: int)
     kept[-1].end_offset = end
     damages = (*tail.without_doubtful(found.damages), *tail.damages)
     record = await DamageRecord.load(files, directory)
-    found_marks = (0, 0) if committed is None else (committed.marks, committed.start)
+    marks, start = (0, 0) if committed is None else (committed.marks, committed.start)
     recovery = Recovery(tail.torn_bytes, damages)
-    return Opened(SegmentList(kept), None, end, recovery, record, *found_marks, committed)
+    return Opened(SegmentList(kept), None, end, recovery, record, marks, start, committed)
 
 
 async def close_all(files: Incarnation, segments: Sequence[StoredSegment]) -> None:
     """Close what is open of `segments`, which are given up."""
     await files.submit([Close(segment.file.handle) for segment in segments if segment.is_open])
-
-
-def last_base(segments: Sequence[StoredSegment]) -> int | None:
-    return segments[-1].base_offset if segments else None
 
 
 class TailRecovery:

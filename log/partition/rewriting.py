@@ -2,7 +2,7 @@
 
 Each is whole and synced before it is named. Recovery makes them from the highest offsets down. A name supersedes the
 frames at and past its base in the segments before it; the frames between its own and the next name are still served
-from where they were (R1 in `recovery`). After a failure the abandoned file is not touched again: its pages past the
+from where they were (RC1 in `recovery`). After a failure the abandoned file is not touched again: its pages past the
 durable end may say anything.
 """
 

@@ -6,8 +6,8 @@ stays here until a sync proves it, and healing writes it anew from here.
 
 Invariants
 ----------
-T1  The batches continue one another: each begins where the one before ends.
-T2  Nothing at or past the durable end is evicted.
+TC1  The batches continue one another: each begins where the one before ends.
+TC2  Nothing at or past the durable end is evicted.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class TailCache:
         if columns.base_offset != self.end_offset:
             raise InternalError(
                 f"a batch at {columns.base_offset} does not continue a cache that ends at {self.end_offset}",
-                invariant="T1",
+                invariant="TC1",
             )
         totals, size_bytes = self._totals, size_bytes + BATCH_OVERHEAD_BYTES
         self._bases.append(columns.base_offset)
@@ -56,7 +56,7 @@ class TailCache:
         self.end_offset = columns.base_offset + columns.span + 1
 
     def evict(self, durable_end: int) -> None:
-        """Let the oldest batches go until the limit, which is exceeded, is kept; those not yet durable stay (T2).
+        """Let the oldest batches go until the limit, which is exceeded, is kept; those not yet durable stay (TC2).
 
         They are freed at once, and their places in the lists now and then.
         """

@@ -18,10 +18,10 @@ its type and length, are its *head*.
 
 Invariants
 ----------
-F1  The first byte of a frame is never 0, so zeros are never a frame.
-F2  The same columns, place and settings give the same bytes; `encode(decode(frame)) == frame` when
-    uncompressed.
-F3  No decoder allocates more than the header's lengths, and these are checked against the limits first.
+FR1  The first byte of a frame is never 0, so zeros are never a frame.
+FR2  The same columns, place and settings give the same bytes; `encode(decode(frame)) == frame` when
+     uncompressed.
+FR3  No decoder allocates more than the header's lengths, and these are checked against the limits first.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ def encode_frame(
     if columns.count < 1:
         raise InvalidArgument("a frame has at least one record: there is nothing to write.")
     if columns.offset_deltas is None and columns.span != columns.count - 1:
-        raise InternalError("a dense batch spans offsets that no record has", invariant="C3")
+        raise InternalError("a dense batch spans offsets that no record has", invariant="CO3")
     stored: tuple[Any, ...] = columns_of(columns)
     if columns.producers is not None:
         stored += tuple(zip(*columns.producers, strict=True))
@@ -364,7 +364,7 @@ def decode_header(buffer: Buffer, at: int, segment_id: int) -> FrameHeader:
 
 
 def read_header(view: memoryview, at: int, seed: int) -> FrameHeader:
-    """As `decode_header`, for a segment whose seed is at hand. The fields are within limits (F3) and agree."""
+    """As `decode_header`, for a segment whose seed is at hand. The fields are within limits (FR3) and agree."""
     if len(view) - at < FRAME_HEADER_BYTES:
         zeros = not any(view[at:])
         raise FrameInvalid(
@@ -486,7 +486,7 @@ def read_bytes_head(body: memoryview, at: int) -> tuple[int, int]:
 
 
 def read_body(body: memoryview, count: int, span: int) -> Columns:
-    """The columns of a body of `count` records. All of C1 to C4 is checked here. The columns
+    """The columns of a body of `count` records. All of CO1 to CO4 is checked here. The columns
     are views of the body, but for runs of producers and names of headers, which are copied.
     """
     found = find_columns(body)
@@ -515,7 +515,7 @@ def read_body(body: memoryview, count: int, span: int) -> Columns:
 
 
 def read_ends(data: memoryview, count: int, last: int) -> Ends:
-    """Read where items end, checked by C1."""
+    """Read where items end, checked by CO1."""
     if len(data) != 4 * (count + 1):
         refuse("ends do not cover the items")
     ends = data.cast("I")
@@ -544,7 +544,7 @@ def check_nulls(nulls: memoryview, count: int, ends: Ends) -> None:
 def read_optional(
     found: Sequence[memoryview | None], count: int
 ) -> tuple[memoryview | None, Ends | None, memoryview | None]:
-    """C2, for a byte column with ends and nulls."""
+    """CO2, for a byte column with ends and nulls."""
     data, ends_data, nulls = found
     if data is None or ends_data is None:
         if data is not None or ends_data is not None or nulls is not None:
@@ -557,7 +557,7 @@ def read_optional(
 
 
 def read_headers(columns: Columns, found: Sequence[memoryview | None]) -> None:
-    """C1 and C2, for the five columns of headers; names are whole UTF-8 text."""
+    """CO1 and CO2, for the five columns of headers; names are whole UTF-8 text."""
     ends, name_ends, names, value_ends, values = found
     if ends is None or name_ends is None or names is None or value_ends is None or values is None:
         if any(column is not None for column in found):
@@ -581,7 +581,7 @@ def read_headers(columns: Columns, found: Sequence[memoryview | None]) -> None:
 
 
 def read_deltas(columns: Columns, data: memoryview | None) -> None:
-    """Read where offsets leave gaps, checked by C3."""
+    """Read where offsets leave gaps, checked by CO3."""
     if data is None:
         return
     deltas = read_numbers(data, "I", columns.count)
@@ -594,7 +594,7 @@ def read_deltas(columns: Columns, data: memoryview | None) -> None:
 
 
 def read_numbers(data: memoryview | None, code: str, count: int) -> Sequence[int] | None:
-    """C2, for a column of numbers."""
+    """CO2, for a column of numbers."""
     if data is None:
         return None
     if len(data) != count * struct.calcsize(code):
@@ -603,7 +603,7 @@ def read_numbers(data: memoryview | None, code: str, count: int) -> Sequence[int
 
 
 def read_producers(columns: Columns, found: Sequence[memoryview | None]) -> None:
-    """C4."""
+    """CO4."""
     counts = found[0]
     if counts is None or any(column is None for column in found):
         if any(column is not None for column in found):

@@ -37,11 +37,11 @@ before anything of that length is asked for.
 
 Invariants
 ----------
-S1  Positions and offsets of the frames found rise.
-S2  Damaged ranges are disjoint, and each lies between two valid frames or before the first. One without bytes stands
-    where offsets are missing between two frames.
-S3  `end` is where the last valid frame ends; all offsets from `next_offset` on are unused or torn.
-S4  Bytes are asked for with rising positions, none twice.
+FW1  Positions and offsets of the frames found rise.
+FW2  Damaged ranges are disjoint, and each lies between two valid frames or before the first. One without bytes stands
+     where offsets are missing between two frames.
+FW3  `end` is where the last valid frame ends; all offsets from `next_offset` on are unused or torn.
+FW4  Bytes are asked for with rising positions, none twice.
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ class FrameWalk:
         Raises `FormatTooNew` at a frame that a newer Callboard wrote, and whatever the visitor raises.
         """
         if self._mode is Mode.OVER:
-            raise InternalError("a walk was fed after its end", invariant="S3")
+            raise InternalError("a walk was fed after its end", invariant="FW3")
         if self._needed_bytes > PART_BYTES and self._mode is Mode.WALKING:
             if not self._gather(data):
                 return

@@ -9,8 +9,8 @@ wall clock was set back, and every record before an entry is known to be older t
 
 Invariants
 ----------
-X1  Offsets and positions of the entries rise strictly, times never fall.
-X2  Every entry lies within [first frame, end_position); the record at `next_offset` would be written at `end_position`.
+IX1  Offsets and positions of the entries rise strictly, times never fall.
+IX2  Every entry lies within [first frame, end_position), which is where the record at `next_offset` would be written.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class SegmentIndex:
         return index
 
     def _check(self) -> None:
-        """X1 and X2."""
+        """IX1 and IX2."""
         for column in (self.offsets, self.positions):
             items = list(column)
             if any(map(int.__ge__, items, items[1:])):

@@ -9,16 +9,16 @@ put away when they were not used for IDLE_S, and, least recently used first, whe
 
 Invariants
 ----------
-F1  A descriptor is closed only when nothing is pinned to its handle. The task that pins, unpins.
-F2  `File.unsynced` is False only when every byte written through this disk was synced; it starts True for a file
-    found on disk, whose past is unknown. It changes only under `File.guard`.
-F3  A handle is put away only when a sync has covered all that was written through this disk: the system tells of bytes
-    that it failed to write to processes that had the file open. Where descriptors run short the cache syncs by itself;
-    a failure of that is kept, and reported by the next sync.
-F4  A handle is put away only while its path leads to its file: before a plan removes, renames or replaces a name, the
-    handles of that name get a descriptor, which they keep until they are closed. A file that somebody else replaced is
-    recognised by its inode number, and refused. A disk for reading keeps what is idle open, since its names are changed
-    by another process.
+FH1  A descriptor is closed only when nothing is pinned to its handle. The task that pins, unpins.
+FH2  `File.unsynced` is False only when every byte written through this disk was synced; it starts True for a file
+     found on disk, whose past is unknown. It changes only under `File.guard`.
+FH3  A handle is put away only when a sync has covered all that was written through this disk: the system tells of bytes
+     that it failed to write to processes that had the file open. Where descriptors run short the cache syncs by itself;
+     a failure of that is kept, and reported by the next sync.
+FH4  A handle is put away only while its path leads to its file: before a plan removes, renames or replaces a name, the
+     handles of that name get a descriptor, which they keep until they are closed. A file that somebody else replaced is
+     recognised by its inode number, and refused. A disk for reading keeps what is idle open, since its names are
+     changed by another process.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class File:
         self.unsynced = self.is_written = False
 
     def raise_failure(self) -> None:
-        """Raise a failed sync that was not reported yet, once (F3). Called under the guard."""
+        """Raise a failed sync that was not reported yet, once (FH3). Called under the guard."""
         failure, self.failure = self.failure, None
         if failure is not None:
             raise OSError(failure.errno, failure.strerror)
@@ -191,7 +191,7 @@ class FileTable:
         return max(0.0, self._sweep_at - now) if self._opened else None
 
     def keep(self, path: str, *, below: bool = False) -> None:
-        """The name is about to be changed: its handles, and those below it, keep their files open (F4)."""
+        """The name is about to be changed: its handles, and those below it, keep their files open (FH4)."""
         with self._guard:
             handles = list(self._named.get(path, ()))
             if below:
@@ -271,7 +271,7 @@ class HostHandle:
         self._descriptor = descriptor
 
     def pin(self) -> int:
-        """The descriptor, kept open until `unpin` (F1), as in `with handle as descriptor`.
+        """The descriptor, kept open until `unpin` (FH1), as in `with handle as descriptor`.
 
         Opens a file that was put away: call it in a thread. Raises OSError: EBADF when closed, ESTALE when
         somebody replaced the file.
@@ -300,7 +300,7 @@ class HostHandle:
             raise OSError(errno.ESTALE, "the file was replaced by another while it was in use", self.path)
 
     def put_away(self, sync: Sync | None) -> bool:
-        """Close the descriptor until the handle is used again; with `sync`, also where that is needed first (F3)."""
+        """Close the descriptor until the handle is used again; with `sync`, also where that is needed first (FH3)."""
         with self._guard:
             file, descriptor = self._file, self._descriptor
             if file is None or descriptor < 0 or self._pins or self._is_kept or file.failure is not None:
@@ -327,7 +327,7 @@ class HostHandle:
         return self.put_away(None)
 
     def keep(self) -> None:
-        """Keep the file open until the handle is closed: its path will no longer lead to it (F4)."""
+        """Keep the file open until the handle is closed: its path will no longer lead to it (FH4)."""
         try:
             self.pin()
         except OSError as error:

@@ -7,10 +7,10 @@ the lower disk. A *page* is a piece of a file that was written, and so is in mem
 
 Invariants
 ----------
-U1  No verb that changes anything reaches the lower disk.
-U2  A file reads as its pages; elsewhere as the lower file, up to `lower_end`; and as zeros up to its length.
-U3  The memory taken is proportional to what is written: zeros, and what is only read, take none.
-U4  A listing shows the lower disk as it is then, but for what was changed here.
+OD1  No verb that changes anything reaches the lower disk.
+OD2  A file reads as its pages; elsewhere as the lower file, up to `lower_end`; and as zeros up to its length.
+OD3  The memory taken is proportional to what is written: zeros, and what is only read, take none.
+OD4  A listing shows the lower disk as it is then, but for what was changed here.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ ZERO_PAGE: Final = bytes(PAGE_BYTES)
 
 @attrs.define(eq=False)
 class OverlayFile:
-    """A file: see U2."""
+    """A file: see OD2."""
 
     lower: str | None = None
     """Its path on the lower disk."""
@@ -144,7 +144,7 @@ class OverlayFolder:
     """Names of the lower folder that are not this one's any more."""
 
     def follow(self, entries: Sequence[Entry]) -> None:
-        """The lower folder has these names now. What was not changed here is as it is there (U4)."""
+        """The lower folder has these names now. What was not changed here is as it is there (OD4)."""
         self.is_listed = True
         listed = {entry.name: entry for entry in entries if entry.name not in self._removed}
         for name, node in tuple(self.names.items()):
@@ -237,7 +237,7 @@ class OverlayIncarnation(IncarnationBase):
 
     async def _run_plan(self, plan: tuple[Verb, ...]) -> None:
         await trio.lowlevel.cancel_shielded_checkpoint()
-        with trio.CancelScope(shield=True):  # D1
+        with trio.CancelScope(shield=True):  # DK1
             for index, verb in enumerate(plan):
                 try:
                     await self._run(verb)

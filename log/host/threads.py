@@ -14,13 +14,13 @@ would go on writing behind its owner's back. There are two ways to wait:
 
 Invariants
 ----------
-T1  `run` returns or raises only when no thread works on its job; cancellation is delivered only before it starts.
-T2  At most `limit` jobs that answer are in threads at a time; further jobs wait. A job that has not answered
-    for DISK_HUNG_AFTER_S is not counted, so that hung directories do not use up the threads of healthy ones; at most
-    `hung_limit` are left out in this way.
-T3  After `aclose` no thread is left. The pool may be used again, in the same trio run or in another.
-T4  No wait in place is longer than `PATIENCE_S`, and while other tasks are runnable at most half of the time is waited.
-T5  A pool serves one trio run of one process at a time; others are refused with `WrongRun`.
+TH1  `run` returns or raises only when no thread works on its job; cancellation is delivered only before it starts.
+TH2  At most `limit` jobs that answer are in threads at a time; further jobs wait. A job that has not answered
+     for DISK_HUNG_AFTER_S is not counted, so that hung directories do not use up the threads of healthy ones; at most
+     `hung_limit` are left out in this way.
+TH3  After `aclose` no thread is left. The pool may be used again, in the same trio run or in another.
+TH4  No wait in place is longer than `PATIENCE_S`; while other tasks are runnable, at most half of the time is waited.
+TH5  A pool serves one trio run of one process at a time; others are refused with `WrongRun`.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Job:
     arguments: tuple[Any, ...]
     token: trio.lowlevel.TrioToken
     in_place: bool = False
-    """It is likely to be quick, so that the loop may wait for it in place (T4)."""
+    """It is likely to be quick, so that the loop may wait for it in place (TH4)."""
     is_over: bool = False
     """It has ended, and was waited for."""
     has_landed: bool = False
@@ -185,7 +185,7 @@ class Patience:
         """Wait for the job in place, which `allows` said at `now`. Whether it has ended."""
         try:
             is_done = job.gate.acquire(timeout=PATIENCE_S)
-        except BaseException as error:  # noqa: BLE001 - a signal handler raised; first the thread has to end (T1)
+        except BaseException as error:  # noqa: BLE001 - a signal handler raised; first the thread has to end (TH1)
             job.interrupt = error
             return False
         ended = _now()
@@ -215,7 +215,7 @@ def _is_over(token: trio.lowlevel.TrioToken) -> bool:
 
 @attrs.define(eq=False)
 class ThreadPool:
-    """Threads that grow with need. T2 says what `limit` and `hung_limit` bound. `inline`: the loop does the jobs."""
+    """Threads that grow with need. TH2 says what `limit` and `hung_limit` bound. `inline`: the loop does the jobs."""
 
     _name: str
     limit: int
@@ -246,7 +246,7 @@ class ThreadPool:
         return len(self._running) + len(self._waiting) + self._promised
 
     def check_run(self) -> trio.lowlevel.TrioToken:
-        """The token of the run that the pool serves, which must be the caller's. Raises `WrongRun` (T5)."""
+        """The token of the run that the pool serves, which must be the caller's. Raises `WrongRun` (TH5)."""
         if self._token is not None and self._process is not _process[0]:
             raise WrongRun(
                 "a runtime or disk was used in a forked child of the process that opened it. Nothing was done. "
@@ -272,7 +272,7 @@ class ThreadPool:
 
     @trio.lowlevel.enable_ki_protection
     async def run(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
-        """Call `function` in a thread and wait for it to the end (T1). Raises `WrongRun` (T5), and what it raises."""
+        """Call `function` in a thread and wait for it to the end (TH1). Raises `WrongRun` (TH5), and what it raises."""
         self.check_run()
         await trio.lowlevel.checkpoint_if_cancelled()
         while (job := self.start(function, *arguments)) is None:
@@ -291,7 +291,7 @@ class ThreadPool:
     ) -> Job | None:
         """Call `function` in a thread: a job, which the caller must `finish`; None if no thread is free.
 
-        `in_place`: it is likely to be quick, so that the loop may wait for it in place (T4). `at_once`: also now.
+        `in_place`: it is likely to be quick, so that the loop may wait for it in place (TH4). `at_once`: also now.
         `alone`: also now, if no other job is in a thread and no other task runnable.
         """
         try:
@@ -327,7 +327,7 @@ class ThreadPool:
 
     @trio.lowlevel.enable_ki_protection
     async def finish(self, job: Job) -> Any:
-        """Wait for a job to the end (T1): what its function returns or raises.
+        """Wait for a job to the end (TH1): what its function returns or raises.
 
         A job that is to be waited for in place should have had a pass of the loop since its start; for one that was
         given to a thread otherwise, this is a checkpoint.
@@ -399,7 +399,7 @@ class ThreadPool:
         self._threads.append(thread)
 
     async def aclose(self) -> None:
-        """Wait for all jobs, then end the threads. Raises `WrongRun` (T5)."""
+        """Wait for all jobs, then end the threads. Raises `WrongRun` (TH5)."""
         self.check_run()
         while self.busy:
             if self._idle is None or self._idle.is_set():

@@ -4,7 +4,7 @@ Fusing. `Write` followed by `Sync` of the same handle is what every commit does.
 become one `pwritev`: one system call, and one release of the interpreter lock instead of two (82 against 110 us
 measured). The flag only syncs the bytes of that call, so it is used only when the file has no other unsynced bytes.
 A failure of the fused call is blamed on the write when it is about space or about the call itself, since then the bytes
-of this call are all that can be missing; any other failure is blamed on the sync, and proves nothing about them (D5).
+of this call are all that can be missing; any other failure is blamed on the sync, and proves nothing about them (DK5).
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class Executor:
             self._fusing = False
 
     def run(self, plan: tuple[Verb, ...]) -> tuple[int, OSError] | None:
-        """Run the verbs in order (D2). The index of the failed verb and its error, None when all went well."""
+        """Run the verbs in order (DK2). The index of the failed verb and its error, None when all went well."""
         index, count, verbs = 0, len(plan), self._verbs
         try:
             while index < count:

@@ -17,9 +17,9 @@ What is only noted by `verify` is left alone: opening the log takes care of it.
 
 Invariants
 ----------
-P1  No file is renamed away, or replaced, before every readable record in it is synced under its final name.
-P2  A repaired log verifies clean; repairing it again changes nothing.
-P3  A committed file names only what is there, without a hole, and synced: opening takes what lies below for proven.
+RE1  No file is renamed away, or replaced, before every readable record in it is synced under its final name.
+RE2  A repaired log verifies clean; repairing it again changes nothing.
+RE3  A committed file names only what is there, without a hole, and synced: opening takes what lies below for proven.
 """
 
 from __future__ import annotations
@@ -303,7 +303,7 @@ class LogRepair:
             await record.store()
 
     async def _fork(self, fork: Fork) -> None:
-        """Write one new segment and give it its name; what had the name goes to quarantine in the same plan (P1)."""
+        """Write one new segment and give it its name; what had the name goes to quarantine in the same plan (RE1)."""
         before: tuple[Verb, ...] = ()
         for state in self.found.segments:
             if state.base == fork.base:
@@ -353,7 +353,7 @@ class LogRepair:
             await replace_whole(self.files, found.committed_path, slots + stored[len(slots) :])
 
     async def _replace_committed(self, replaced: set[int]) -> None:
-        """Name no end that was not synced (P3)."""
+        """Name no end that was not synced (RE3)."""
         found = self.found
         holes = [
             state.unproven_hole

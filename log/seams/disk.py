@@ -14,12 +14,12 @@ Paths are `/`-separated, relative to the disk's root, without empty, `.` or `..`
 
 Invariants
 ----------
-D1  A plan, once submitted, is never abandoned: `submit` returns or raises only when no thread works on it.
-D2  Verbs run in order; after the first failure none runs. `PlanFailed` names the verb.
-D3  A fenced incarnation never reaches the disk again, and its successor is returned only after its last plan has ended.
-D4  After `Sync` has returned, the bytes survive a power loss. Any part of what is written but not synced may be lost. A
-    new, renamed, linked or unlinked name survives a power loss only after `SyncDirectory` of its folder.
-D5  A failed `Sync` proves nothing about any byte written since the last successful one, nor does a later success.
+DK1  A plan, once submitted, is never abandoned: `submit` returns or raises only when no thread works on it.
+DK2  Verbs run in order; after the first failure none runs. `PlanFailed` names the verb.
+DK3  A fenced incarnation never reaches the disk again; its successor is returned only after its last plan has ended.
+DK4  After `Sync` has returned, the bytes survive a power loss. Any part of what is written but not synced may be lost.
+     A new, renamed, linked or unlinked name survives a power loss only after `SyncDirectory` of its folder.
+DK5  A failed `Sync` proves nothing about any byte written since the last successful one, nor does a later success.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ class Incarnation(Protocol):
         ...
 
     async def submit(self, plan: Plan) -> None:
-        """Run the plan (D1, D2). A checkpoint; cancellation is delivered only before it starts.
+        """Run the plan (DK1, DK2). A checkpoint; cancellation is delivered only before it starts.
 
         Raises `PlanFailed`, with the OSError as `error` and cause.
         """
@@ -266,7 +266,7 @@ class Disk(Protocol):
         ...
 
     async def incarnate(self, owner: str) -> Incarnation:
-        """A new incarnation for `owner`; fences the earlier one and waits for its last plan (D3)."""
+        """A new incarnation for `owner`; fences the earlier one and waits for its last plan (DK3)."""
         ...
 
     async def forget(self, owner: str) -> None:

@@ -25,7 +25,7 @@ FORBIDDEN_COMPONENTS = frozenset({"", ".", ".."})
 
 @attrs.define(eq=False, repr=False)
 class IncarnationBase:
-    """What an incarnation knows on either disk: its owner, whether it is fenced (D3), and its plans in flight."""
+    """What an incarnation knows on either disk: its owner, whether it is fenced (DK3), and its plans in flight."""
 
     owner: str
     is_fenced: bool = attrs.field(default=False, init=False)

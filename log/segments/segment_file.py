@@ -13,12 +13,12 @@ Vocabulary
 
 Invariants
 ----------
-F1  A segment gets its final name only after its bytes so far are synced, and nothing in it may be acknowledged
-    before the directory is synced (`naming_verbs` does both, in this order).
-F2  The appender moves `position` and `allocated_to` when the plan succeeded, and stages one append at a time. After
-    a failed plan the file is abandoned, unless the plan failed before the write.
-F3  Space is zeroed before frames are written over it, so a full disk fails an append before any byte of it is
-    written: it is certain that nothing was stored.
+SF1  A segment gets its final name only after its bytes so far are synced, and nothing in it may be acknowledged
+     before the directory is synced (`naming_verbs` does both, in this order).
+SF2  The appender moves `position` and `allocated_to` when the plan succeeded, and stages one append at a time. After
+     a failed plan the file is abandoned, unless the plan failed before the write.
+SF3  Space is zeroed before frames are written over it, so a full disk fails an append before any byte of it is
+     written: it is certain that nothing was stored.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class SegmentFile:
         self._syncing = Sync(self.handle)
         self.allocated_to = max(self.position, self.allocated_to)
 
-    # -- creation (F1) ------------------------------------------------------------------------------------------
+    # -- creation (SF1) ------------------------------------------------------------------------------------------
 
     def start_verbs(self, header: bytes, *, allocate_bytes: int = 0) -> tuple[Verb, ...]:
         """Create the file under its temporary name, with its header and `allocate_bytes` zeros.
@@ -138,7 +138,7 @@ class SegmentFile:
     def fill_verbs(self, buffers: Sequence[Buffer], size_bytes: int) -> tuple[Verb, ...]:
         """Write `buffers` into the file while it has its temporary name."""
         if self._temporary is None:
-            raise InternalError(f"{self.path} has its name already", invariant="F1")
+            raise InternalError(f"{self.path} has its name already", invariant="SF1")
         start = self.position
         self.position += size_bytes
         self.allocated_to = max(self.allocated_to, self.position)
@@ -151,7 +151,7 @@ class SegmentFile:
         """
         temporary = self._temporary
         if temporary is None:
-            raise InternalError(f"{self.path} was not started", invariant="F1")
+            raise InternalError(f"{self.path} was not started", invariant="SF1")
         self._temporary = None
         return (
             Sync(temporary),
@@ -169,7 +169,7 @@ class SegmentFile:
                 with suppress(PlanFailed):
                     await self._files.submit((Close(handle),))
 
-    # -- appending (F2, F3) -------------------------------------------------------------------------------------
+    # -- appending (SF2, SF3) -------------------------------------------------------------------------------------
 
     def append_verbs(
         self, buffers: Sequence[Buffer], size_bytes: int, *, sync: bool

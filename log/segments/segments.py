@@ -5,7 +5,7 @@ superseded. That is what makes forks after failed syncs, and rewrites after uncl
 
 Invariants
 ----------
-G1  A segment that is being written has its index in memory.
+SG1  A segment that is being written has its index in memory.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class StoredSegment:
     def index_in_use(self) -> SegmentIndex:
         """The index of a segment that is being written."""
         if self.index is None:
-            raise InternalError(f"{self!r} is in use without an index", invariant="G1")
+            raise InternalError(f"{self!r} is in use without an index", invariant="SG1")
         return self.index
 
     @property

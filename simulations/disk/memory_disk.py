@@ -10,7 +10,7 @@ supervisors of the dying run cannot start anything again on it.
 
 Invariants
 ----------
-D1 to D5 of `log/seams/disk.py`, M1 and M2 of `inodes.py`, and
+DK1 to DK5 of `log/seams/disk.py`, M1 and M2 of `inodes.py`, and
 M3  After a kill or crash no task of an earlier incarnation changes anything: its plan in flight stops before the
     next verb and raises `StaleIncarnation`, or waits for ever where `halted` says so.
 """
@@ -341,7 +341,7 @@ class MemoryDisk(VerbRunner):
         raise stale(owner)
 
     async def run(self, incarnation: MemoryIncarnation, plan: tuple[Verb, ...]) -> None:
-        """Run the verbs in order (D2), until the machine dies (M3)."""
+        """Run the verbs in order (DK2), until the machine dies (M3)."""
         for index, verb in enumerate(plan):
             path = path_of(verb)
             if self._hung:

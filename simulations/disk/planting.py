@@ -158,7 +158,7 @@ class Planting:
         self._slow = [] if fault is None else [other for other in self._slow if other is not fault]
 
     def hang(self, path_contains: str = "") -> PlantedFault:
-        """Let plans and reads that touch such a path wait until `unhang`; no cancellation ends that (D1)."""
+        """Let plans and reads that touch such a path wait until `unhang`; no cancellation ends that (DK1)."""
         fault = PlantedFault("stall", path_contains=path_contains)
         self._hung.append(fault)
         return fault

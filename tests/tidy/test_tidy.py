@@ -15,7 +15,7 @@ LEFTOVER = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|X" r"XX)\b(?!\([^)]{10,}\))")
 
 INVARIANT = re.compile(r"^\s*(?:- |Invariant )?([A-Z]{1,2}[0-9]+)(?:[:*]|  )", re.MULTILINE)
 
-OWN_LABELS = ("callboard.log.", "callboard.simulations.", "callboard.supervision.")
+OWN_LABELS = ("callboard.simulations.", "callboard.supervision.")
 """Packages whose modules begin anew to count."""
 
 BROAD_WITH_REASON = re.compile(r"# noqa: BLE001 - \w.{14,}")

@@ -115,7 +115,7 @@ def frame_of(columns: Columns, base_offset: int = 0, compression: Compression = 
 def test_every_batch_comes_back_under_every_compression(
     columns: Columns, base_offset: int, compression: Compression
 ) -> None:
-    """All columns of all records survive encoding, and encoding what was decoded gives the same bytes (F2)."""
+    """All columns of all records survive encoding, and encoding what was decoded gives the same bytes (FR2)."""
     columns.base_offset, columns.append_time_us = base_offset, 1234
     frame = frame_of(columns, base_offset, compression)
     header, decoded = decode_frame(frame, 0, SEGMENT)

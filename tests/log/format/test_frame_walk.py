@@ -446,7 +446,7 @@ def test_all_drivers_find_the_same(
 
 @given(wounded_segments(), st.sampled_from([1, 100, 1 << 20]))
 def test_no_more_than_a_chunk_or_a_frame_and_its_look_ahead_is_asked_for(file: bytes, chunk: int) -> None:
-    """Bytes are asked for with rising positions, none twice, none behind the file's end, never much at a time (S4).
+    """Bytes are asked for with rising positions, none twice, none behind the file's end, never much at a time (FW4).
 
     The look ahead behind a frame that jumps is the most, besides the frame itself.
     """
@@ -654,9 +654,9 @@ def test_forged_headers_neither_hang_nor_break_a_scan(forged: list[tuple[int, ..
 
 
 def test_a_finished_walk_takes_no_more() -> None:
-    """Feeding after the end is a bug (S3)."""
+    """Feeding after the end is a bug (FW3)."""
     walk = FrameWalk(SEGMENT, 0)
     walk.feed(b"")
     assert walk.need is None
-    with pytest.raises(InternalError, match="S3"):
+    with pytest.raises(InternalError, match="FW3"):
         walk.feed(b"x")

@@ -170,7 +170,7 @@ def test_any_damaged_byte_of_an_index_is_noticed() -> None:
     ],
 )
 def test_an_index_that_contradicts_itself_is_refused(column: str, items: list[int]) -> None:
-    """Right checksums over entries that fall, or lie outside the segment, are not believed (X1, X2)."""
+    """Right checksums over entries that fall, or lie outside the segment, are not believed (IX1, IX2)."""
     index = filled_index()
     getattr(index, column)[:] = type(index.times)("q" if column == "times" else "Q", items)
     with pytest.raises(IndexInvalid, match="body"):

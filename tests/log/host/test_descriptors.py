@@ -190,7 +190,7 @@ async def test_what_is_not_synced_is_synced_before_it_is_put_away(
 async def test_a_failed_sync_of_the_cache_is_told_by_the_next_sync(
     small: HostDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An error that the cache meets belongs to the file's owner, who hears of it when it syncs (F3)."""
+    """An error that the cache meets belongs to the file's owner, who hears of it when it syncs (FH3)."""
     life, handles = await filled(small, 4)
     for handle in handles:
         await life.submit((Write(handle, 2, (b"?",)),))

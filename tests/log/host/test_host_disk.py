@@ -75,7 +75,7 @@ def descriptors() -> set[str]:
 
 
 async def test_a_hanging_plan_is_visible_and_never_abandoned(disk: HostDisk) -> None:
-    """While a thread hangs, others work; cancelling and the successor wait until it is done (D1, D3)."""
+    """While a thread hangs, others work; cancelling and the successor wait until it is done (DK1, DK3)."""
     old = await disk.incarnate("owner")
     other = await disk.incarnate("other")
     handle = old.handle("a")
@@ -151,7 +151,7 @@ async def test_threads_grow_with_need_up_to_the_limit(tmp_path: Path) -> None:
 
 
 async def test_closing_a_handle_spares_a_thread_that_uses_it(disk: HostDisk) -> None:
-    """A descriptor that a thread works with is closed only after it, so its number is not reused meanwhile (F1)."""
+    """A descriptor that a thread works with is closed only after it, so its number is not reused meanwhile (FH1)."""
     life = await disk.incarnate("owner")
     handle, other = life.handle("a"), life.handle("b")
     await life.submit((Create(handle),))
@@ -370,7 +370,7 @@ async def test_a_file_that_may_not_grow_fails_the_write(disk: HostDisk) -> None:
 
 
 async def test_write_and_sync_are_one_call_only_when_nothing_else_is_unsynced(disk: HostDisk) -> None:
-    """The file knows of bytes that a fused call would not sync: of other writes, and of its unknown past (F2)."""
+    """The file knows of bytes that a fused call would not sync: of other writes, and of its unknown past (FH2)."""
     life = await disk.incarnate("owner")
     handle, second = life.handle("a"), life.handle("a")
     await life.submit((Create(handle), Write(handle, 0, [b"x"]), Sync(handle)))
@@ -409,7 +409,7 @@ async def test_bytes_left_by_a_short_fused_write_follow(
 async def test_a_failed_fused_call_is_blamed_rightly(
     disk: HostDisk, monkeypatch: pytest.MonkeyPatch, number: int, index: int
 ) -> None:
-    """An error about space is the write's; any other leaves the bytes unproven and is the sync's (D5)."""
+    """An error about space is the write's; any other leaves the bytes unproven and is the sync's (DK5)."""
     from callboard.log.host import verbs
 
     life = await disk.incarnate("owner")

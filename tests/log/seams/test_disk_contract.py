@@ -216,7 +216,7 @@ async def test_an_empty_plan_does_nothing(life: Any) -> None:
 
 
 async def test_the_failed_verb_is_named_and_ends_the_plan(life: Any) -> None:
-    """Verbs before the failing one took effect, later ones did not; index, verb and cause tell which (D2)."""
+    """Verbs before the failing one took effect, later ones did not; index, verb and cause tell which (DK2)."""
     handle = life.handle("a")
     bad = Unlink("missing")
     failed = await failure(life, Create(handle), Write(handle, 0, [b"x"]), bad, Write(handle, 0, [b"y"]))

@@ -111,7 +111,7 @@ def calls(life: Any, handle: Any) -> Iterator[Any]:
 
 
 async def test_a_fenced_incarnation_does_nothing(disk: Any) -> None:
-    """After its successor was asked for, every call on an incarnation raises StaleIncarnation (D3)."""
+    """After its successor was asked for, every call on an incarnation raises StaleIncarnation (DK3)."""
     old = await disk.incarnate("owner")
     handle = await fresh(old, "a", b"x")
     mark = await old.mark("m", 8)
@@ -148,7 +148,7 @@ async def test_forgetting_whoever_was_never_known_is_no_error(disk: Any) -> None
 
 
 async def test_forgetting_waits_for_the_plan_in_flight(disk: Any) -> None:
-    """What was submitted runs whole, and is over when the owner is forgotten (D3)."""
+    """What was submitted runs whole, and is over when the owner is forgotten (DK3)."""
     old = await disk.incarnate("owner")
     handle = await fresh(old, "f")
 
@@ -188,7 +188,7 @@ async def test_handles_stay_with_their_incarnation(disk: Any) -> None:
 
 
 async def test_the_successor_waits_for_the_plan_in_flight(disk: Any) -> None:
-    """A new incarnation is handed out only after the old one's plan has ended, and that plan runs whole (D3)."""
+    """A new incarnation is handed out only after the old one's plan has ended, and that plan runs whole (DK3)."""
     old = await disk.incarnate("owner")
     handle = await fresh(old, "a")
     seen: list[int] = []
@@ -223,7 +223,7 @@ async def test_successors_queue_up(disk: Any) -> None:
 
 
 async def test_a_plan_in_flight_is_not_cancelled(life: Any) -> None:
-    """Cancellation that arrives while a plan runs waits for its end (D1)."""
+    """Cancellation that arrives while a plan runs waits for its end (DK1)."""
     handle = await fresh(life, "a")
 
     async with trio.open_nursery() as nursery:

@@ -45,7 +45,7 @@ async def durable(disk: MemoryDisk, path: str, data: bytes) -> tuple[Any, Any]:
 
 
 async def test_unsynced_bytes_are_lost(disk: MemoryDisk) -> None:
-    """Power loss takes what was written after the last sync, and the length with it (D4)."""
+    """Power loss takes what was written after the last sync, and the length with it (DK4)."""
     life, handle = await durable(disk, "a", b"safe")
     await life.submit((Write(handle, 4, [b"lost"]), Write(handle, 0, [b"S"])))
     assert disk.files() == {"a": b"Safelost"}
@@ -54,7 +54,7 @@ async def test_unsynced_bytes_are_lost(disk: MemoryDisk) -> None:
 
 
 async def test_synced_bytes_survive_but_their_name_may_not(disk: MemoryDisk) -> None:
-    """A new file that was synced is gone when its directory was not (D4)."""
+    """A new file that was synced is gone when its directory was not (DK4)."""
     life = await disk.incarnate("owner")
     handle = life.handle("a")
     await life.submit((Create(handle), Write(handle, 0, [b"x"]), Sync(handle)))
@@ -63,7 +63,7 @@ async def test_synced_bytes_survive_but_their_name_may_not(disk: MemoryDisk) -> 
 
 
 async def test_unsynced_names_come_back(disk: MemoryDisk) -> None:
-    """Renames, links and unlinks are undone by power loss unless the directory was synced (D4)."""
+    """Renames, links and unlinks are undone by power loss unless the directory was synced (DK4)."""
     life, _ = await durable(disk, "a", b"x")
     await life.submit((Link("a", "b"), Rename("a", "c")))
     assert list(disk.files()) == ["b", "c"]
@@ -380,7 +380,7 @@ async def test_an_unlinked_open_file_still_takes_space(disk: MemoryDisk) -> None
 
 
 async def test_a_hanging_disk_holds_its_plans(disk: MemoryDisk) -> None:
-    """Plans on a hanging path wait, seen from outside, and no cancellation ends that (D1)."""
+    """Plans on a hanging path wait, seen from outside, and no cancellation ends that (DK1)."""
     life, handle = await durable(disk, "a", b"")
     disk.hang("a")
     async with trio.open_nursery() as nursery:

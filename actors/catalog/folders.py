@@ -21,7 +21,7 @@ from callboard.actors.partition.port import label_of
 from callboard.actors.partition.spec import partition_directory
 from callboard.log.format.segment import belongs_to
 from callboard.log.seams.disk import Incarnation
-from callboard.log.segments.scanning import read_headers
+from callboard.log.segments.headers import read_headers
 from callboard.log.segments.segment_file import regular_sizes
 
 

@@ -28,7 +28,7 @@ from callboard.log.offline.repair import repair_journal
 from callboard.log.offline.wrong_kinds import is_wrong_file
 from callboard.log.seams.clock import wall_offset
 from callboard.log.seams.disk import Incarnation
-from callboard.log.segments.scanning import holds_another
+from callboard.log.segments.headers import holds_another
 from callboard.log.segments.segment_file import regular_sizes
 from callboard.log.segments.small_files import listed, replace_whole
 

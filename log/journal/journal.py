@@ -95,7 +95,7 @@ from callboard.log.seams.disk import (
 )
 from callboard.log.seams.entropy import Entropy
 from callboard.log.segments.filling import new_segment_id
-from callboard.log.segments.scanning import open_segment
+from callboard.log.segments.open_segment import open_segment
 from callboard.log.segments.segment_file import SegmentFile, segment_path, segment_sizes
 from callboard.log.segments.wrong_kind import wrong_kind
 

@@ -33,7 +33,7 @@ from callboard.log.format.committed import (
 from callboard.log.format.segment import SegmentHeader, identity_of
 from callboard.log.journal.journal_disk import make_directory
 from callboard.log.seams.disk import Incarnation
-from callboard.log.segments.scanning import read_headers
+from callboard.log.segments.headers import read_headers
 from callboard.log.segments.segment_file import regular_sizes
 from callboard.log.segments.small_files import listed, read_whole, replace_whole
 

@@ -16,9 +16,10 @@ from callboard.log.format.segment import identity_of
 from callboard.log.journal.journal_floor import owner_of_segments
 from callboard.log.journal.journal_records import Kind, decode_control
 from callboard.log.seams.disk import Close, Entry, Incarnation, Rename, SyncDirectory, Unlink
+from callboard.log.segments.headers import read_headers
+from callboard.log.segments.open_segment import open_segment, scan_file
 from callboard.log.segments.placing import Placing, Stray, StrayReason, passed_over, place_segments, renames
 from callboard.log.segments.quarantine import Quarantine
-from callboard.log.segments.scanning import open_segment, read_headers, scan_file
 from callboard.log.segments.segment_file import segment_path, segment_sizes
 
 

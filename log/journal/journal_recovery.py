@@ -29,9 +29,9 @@ from callboard.log.journal.journal_records import Control, Kind
 from callboard.log.journal.journal_walk import JournalWalk, Owner, announced_snapshot, check_version
 from callboard.log.limits import JOURNAL_SEGMENT_BYTES
 from callboard.log.seams.disk import Close, Handle, Incarnation, Sync, Verb, Write, Zero
+from callboard.log.segments.open_segment import OpenSegment, open_segment
 from callboard.log.segments.placing import StrayReason
 from callboard.log.segments.quarantine import Quarantine
-from callboard.log.segments.scanning import OpenSegment, open_segment
 from callboard.log.segments.segment_file import SegmentFile, segment_path
 
 

@@ -32,7 +32,7 @@ from callboard.log.journal.journal_placing import find_places
 from callboard.log.journal.journal_records import Control, Kind, decode_control
 from callboard.log.limits import KIB
 from callboard.log.seams.disk import Close, Incarnation
-from callboard.log.segments.scanning import OpenSegment, open_segment, scan_file
+from callboard.log.segments.open_segment import OpenSegment, open_segment, scan_file
 from callboard.log.segments.segment_file import base_offset_of, segment_path
 
 REPLAY_BYTES: Final = 16 * KIB

@@ -52,7 +52,9 @@ from callboard.log.offline.found import FramesFound, Inspection, LogKind, Proble
 from callboard.log.offline.wrong_kinds import ACTORS, is_wrong_beside, is_wrong_file, problem_of
 from callboard.log.seams.disk import Close, Incarnation
 from callboard.log.segments.damage_record import DAMAGES_NAME, DamageRecord
+from callboard.log.segments.headers import find_covered, is_blank
 from callboard.log.segments.index_file import decode_stored, load_index
+from callboard.log.segments.open_segment import OpenSegment, frames_end, scan_file
 from callboard.log.segments.placing import (
     BEGINNING_GONE,
     TOO_FAR,
@@ -62,7 +64,6 @@ from callboard.log.segments.placing import (
     passed_over,
     place_segments,
 )
-from callboard.log.segments.scanning import OpenSegment, find_covered, frames_end, is_blank, scan_file
 from callboard.log.segments.segment_file import (
     index_path,
     segment_path,

@@ -21,7 +21,7 @@ from callboard.log.journal.journal_disk import make_directory
 from callboard.log.journal.journal_floor import named_owner, named_segments, read_floor
 from callboard.log.offline.wrong_kinds import PARTITION_KINDS
 from callboard.log.seams.disk import Incarnation, Rename, SyncDirectory
-from callboard.log.segments.scanning import read_headers
+from callboard.log.segments.headers import read_headers
 from callboard.log.segments.segment_file import regular_sizes
 from callboard.log.segments.small_files import listed
 

@@ -39,12 +39,14 @@ from callboard.log.format.segment import SEGMENT_HEADER_BYTES
 from callboard.log.format.stamps import Stamps
 from callboard.log.limits import KIB, READ_BYTES_DEFAULT
 from callboard.log.seams.disk import Close, Incarnation
+from callboard.log.segments.headers import find_covered, read_headers
 from callboard.log.segments.index_file import load_index
+from callboard.log.segments.open_segment import OpenSegment, open_segment
 from callboard.log.segments.placing import place_segments
-from callboard.log.segments.reading import Reading, ReadRequest, TimeSearch
-from callboard.log.segments.scanning import OpenSegment, find_covered, first_at, open_segment, read_headers
+from callboard.log.segments.reading import Reading, ReadRequest
 from callboard.log.segments.segment_file import segment_path, segment_sizes
 from callboard.log.segments.small_files import open_file, read_whole
+from callboard.log.segments.time_search import TimeSearch, first_at
 
 OPEN_SEGMENTS_MAX: Final = 4
 """Segments kept open between reads."""

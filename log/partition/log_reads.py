@@ -23,9 +23,10 @@ from callboard.log.format.index import SegmentIndex
 from callboard.log.limits import KIB
 from callboard.log.partition.tail_cache import TailCache
 from callboard.log.seams.disk import Close, Incarnation, Open, Verb
-from callboard.log.segments.reading import Reading, ReadRequest, TimeSearch
-from callboard.log.segments.scanning import first_at, index_stored, scan_stored
+from callboard.log.segments.reading import Reading, ReadRequest
+from callboard.log.segments.segment_scan import index_stored, scan_stored
 from callboard.log.segments.segments import Damage, SegmentList, StoredSegment
+from callboard.log.segments.time_search import TimeSearch, first_at
 
 CHUNK_BYTES: Final = 256 * KIB
 """Read at a time, unless a frame is larger."""

@@ -77,9 +77,10 @@ from callboard.log.segments.committed_file import store_copy, sync_slots
 from callboard.log.segments.damage_record import DamageRecord
 from callboard.log.segments.index_file import index_room_verbs, index_store_verbs
 from callboard.log.segments.quarantine import Quarantine
-from callboard.log.segments.reading import Reading, TimeSearch
+from callboard.log.segments.reading import Reading
 from callboard.log.segments.segment_file import SegmentFile
 from callboard.log.segments.segments import Damage, Gap, SegmentList, StoredSegment
+from callboard.log.segments.time_search import TimeSearch
 from callboard.log.segments.wrong_kind import opening_error
 
 

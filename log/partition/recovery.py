@@ -62,11 +62,12 @@ from callboard.log.partition.survey import Survey, ensure_directory, survey
 from callboard.log.seams.disk import Close, Entry, Incarnation, Mark, SyncDirectory
 from callboard.log.segments.committed_file import store_copy
 from callboard.log.segments.damage_record import DAMAGES_NAME, DamageRecord
+from callboard.log.segments.headers import holds_another
 from callboard.log.segments.index_file import new_index, trusted_index
 from callboard.log.segments.placing import BEGINNING_GONE, TOO_FAR, explains_ends, is_within_reach
 from callboard.log.segments.quarantine import Quarantine
-from callboard.log.segments.scanning import damages_of, ensure_open, holds_another, scan_from
 from callboard.log.segments.segment_file import SegmentFile, segment_sizes
+from callboard.log.segments.segment_scan import damages_of, ensure_open, scan_from
 from callboard.log.segments.segments import UNKNOWN, Damage, SegmentList, StoredSegment
 from callboard.log.segments.small_files import read_whole, replace_whole
 

@@ -27,10 +27,10 @@ from callboard.log.seams.disk import (
     Verb,
 )
 from callboard.log.segments.damage_record import DAMAGES_NAME
+from callboard.log.segments.headers import is_blank
 from callboard.log.segments.index_file import load_index
 from callboard.log.segments.placing import Stray, place_segments, renames
 from callboard.log.segments.quarantine import Quarantine
-from callboard.log.segments.scanning import is_blank, scan_stored
 from callboard.log.segments.segment_file import (
     INDEX_SUFFIX,
     NEW_SUFFIX,
@@ -39,6 +39,7 @@ from callboard.log.segments.segment_file import (
     segment_path,
     segment_sizes,
 )
+from callboard.log.segments.segment_scan import scan_stored
 from callboard.log.segments.segments import Damage, StoredSegment
 
 

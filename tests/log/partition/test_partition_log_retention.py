@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from callboard.log.limits import Limits
-from callboard.log.segments.scanning import index_stored, scan_stored
+from callboard.log.segments.segment_scan import index_stored, scan_stored
 
 ALL_SETTLED = 1 << 60
 

@@ -103,6 +103,8 @@ TOP_UPS_PER_RESERVE: Final = 2
 """What part of the reserve is written beyond it each time that it is topped up."""
 RETRIES_PER_RESERVE: Final = 16
 """On a full disk, topping up is tried again after this part of the reserve was appended."""
+SNAPSHOT_RECORDS: Final = 2
+"""Sequence numbers that a snapshot takes: its announcement has one too."""
 
 
 @attrs.define(eq=False)
@@ -161,7 +163,7 @@ class Journal:
     bytes_since_snapshot: int = 0
     """How much an open would replay."""
     history_bytes: int = 0
-    """Segments that only tell of the past, when `prune` looked last: no open needs them."""
+    """Bytes of segments that no open needs, when `prune` looked last: they only hold the past."""
     dropped_history_bytes: int = 0
     """What `prune` removed of the history since the open because there was too much of it."""
 
@@ -232,7 +234,7 @@ class Journal:
         )
         await journal._open_mark()
         try:
-            await journal._change_segment("replacing", Kind.HEAL, (snapshot,), allocate_or_fail=False)
+            await journal._begin_segment("replacing", Kind.HEAL, (snapshot,), needs_reserve=False)
             await journal.close()
         finally:
             journal._close_mark()
@@ -266,7 +268,7 @@ class Journal:
             self._mark.store(encode_named(self._end.sequence, self.directory))
         if found.segment is None:
             try:
-                await self._change_segment("opening", None, allocate_or_fail=False)
+                await self._begin_segment("opening", needs_reserve=False)
             except DiskFull as error:  # the journal is without a segment until it is healed
                 self._segment, self.lack = self._new_segment(), error
                 self.needs_healing = self.is_short_of_space = True
@@ -488,7 +490,7 @@ class Journal:
         self._check_idle("heal")
         # What is only of an older version is as good as its snapshot, should that be damaged.
         kind = Kind.SNAPSHOT if self._is_outdated else Kind.HEAL
-        await self._change_segment("healing", kind, parts, allocate_or_fail=False)
+        await self._change_segment("healing", kind, parts, needs_reserve=False)
 
     def _plan_maintenance(self, earliest: int = 0) -> None:
         """Maintain when the segment is long or its reserve short, but not before it has grown to `earliest`."""
@@ -503,7 +505,7 @@ class Journal:
         segment, limits = self._segment, self._limits
         try:
             if segment.position >= limits.journal_segment_bytes:
-                await self._change_segment("beginning a segment", None)
+                await self._change_segment("beginning a segment")
             elif self.reserve_bytes < limits.journal_reserve_bytes:
                 await self._top_up(segment)
         except DiskFull:
@@ -543,27 +545,19 @@ class Journal:
             self._busy = None
 
     async def _prune(self, keep_from_us: int | None, keep_bytes: int | None) -> int:
-        files, directory = self._files, self.directory
-        sizes = segment_sizes(await files.list(directory))
-        bases = list(sizes)
-        superfluous: list[int] = []
-        created_us: dict[int, int | None] = {}
-        for base in reversed(bases):
-            created_us[base], kind = await self._beginning(base)
-            if kind is not None:
-                superfluous = bases[: bases.index(base)]
-                break
+        directory = self.directory
+        sizes = segment_sizes(await self._files.list(directory))
+        superfluous, created_us = await self._superfluous(list(sizes))
         verbs: list[Verb] = []
         kept = sum(sizes[base] for base in superfluous)
         excess = 0
-        for index, base in enumerate(superfluous):
+        for base in superfluous:
             ended_us = None
-            for later in bases[index + 1 :]:
-                if later not in created_us:
-                    created_us[later], _ = await self._beginning(later)
-                ended_us = created_us[later]
-                if ended_us is not None:
-                    break
+            for later in sizes:
+                if later > base and ended_us is None:
+                    if later not in created_us:
+                        created_us[later], _ = await self._beginning(later)
+                    ended_us = created_us[later]
             if keep_from_us is not None and (ended_us is None or ended_us > keep_from_us):
                 if keep_bytes is None or kept <= keep_bytes:
                     break
@@ -571,10 +565,19 @@ class Journal:
             verbs.append(Unlink(segment_path(directory, base)))
             kept -= sizes[base]
         if verbs:
-            await files.submit((*verbs, SyncDirectory(directory)))
+            await self._files.submit((*verbs, SyncDirectory(directory)))
         self.history_bytes = kept
         self.dropped_history_bytes += excess
         return len(verbs)
+
+    async def _superfluous(self, bases: Sequence[int]) -> tuple[Sequence[int], dict[int, int | None]]:
+        """Those of the segments that precede the newest with a snapshot; and when those looked into were created."""
+        created_us: dict[int, int | None] = {}
+        for place in range(len(bases) - 1, -1, -1):
+            created_us[bases[place]], kind = await self._beginning(bases[place])
+            if kind is not None:
+                return bases[:place], created_us
+        return (), created_us
 
     async def _beginning(self, base: int) -> tuple[int | None, Kind | None]:
         """When a segment was created, and what snapshot it begins with; nothing of one whose header is damaged, or is
@@ -632,22 +635,30 @@ class Journal:
     # -- inner --------------------------------------------------------------------------------------------------
 
     async def _change_segment(
-        self, doing: str, kind: Kind | None, data: Sequence[bytes] = (), *, allocate_or_fail: bool = True
+        self, doing: str, kind: Kind | None = None, data: Sequence[bytes] = (), *, needs_reserve: bool = True
     ) -> None:
-        """Begin a new segment, with a snapshot unless `kind` is None, and leave the present one (JN3)."""
+        """Begin a new segment as `_begin_segment` does, and leave the present one (JN3)."""
+        earlier = self._segment
+        await self._begin_segment(doing, kind, data, earlier=earlier, needs_reserve=needs_reserve)
+        await leave_segment(self._files, earlier, self._segment)
+
+    async def _begin_segment(
+        self,
+        doing: str,
+        kind: Kind | None = None,
+        data: Sequence[bytes] = (),
+        *,
+        earlier: SegmentFile | None = None,
+        needs_reserve: bool,
+    ) -> None:
+        """Begin a new segment behind the `earlier` one, with the snapshot `data` unless `kind` is None.
+
+        With `needs_reserve` a disk too full for the reserve fails it; else the segment begins without one.
+        """
         segment = self._new_segment()
-        frames: list[Buffer] = []
-        end = self._next
-        if kind is not None:
-            announcement = columns_of_control(kind, end + 2)
-            frames += self._encode(announcement, end, segment.segment_id)
-            now_us, segment_id = self._clock.wall_us(), segment.segment_id
-            frames += encode_value(data, segment_id=segment_id, base_offset=end + 1, append_time_us=now_us)
-            end += 2
-        earlier: SegmentFile | None = getattr(self, "_segment", None)
-        first = (
-            (Sync(earlier.handle),) if earlier is not None and self.is_dirty and kind is not Kind.HEAL else ()
-        )
+        frames = [] if kind is None else self._snapshot_frames(segment, kind, data)
+        syncs_earlier = earlier is not None and self.is_dirty and kind is not Kind.HEAL
+        first = (Sync(earlier.handle),) if earlier is not None and syncs_earlier else ()
         self._busy = doing
         try:
             if self._lacks_directory:
@@ -663,7 +674,7 @@ class Journal:
                 identity=identity_of(self.directory),
             )
             reserve_bytes = self._topped_up_bytes
-            reserves = (reserve_bytes,) if allocate_or_fail else (reserve_bytes, 0)
+            reserves = (reserve_bytes,) if needs_reserve else (reserve_bytes, 0)
             await start_segment(self._files, segment, header, frames, reserves, first)
         except PlanFailed as error:
             if any(verb is error.verb for verb in first) or may_have_named(error):
@@ -673,16 +684,25 @@ class Journal:
         finally:
             self._busy = None
         self._segment = segment
-        self._next = end
+        if kind is not None:
+            self._next += SNAPSHOT_RECORDS
+            self.bytes_since_snapshot = 0
         self._plan_maintenance()
         self._prove()
         self._ends_with_mark = False
         self.needs_healing = self._is_outdated = False
         self.is_short_of_space = self.reserve_bytes < self._limits.journal_reserve_bytes
-        if kind is not None:
-            self.bytes_since_snapshot = 0
-        if earlier is not None:
-            await leave_segment(self._files, earlier, segment)
+
+    def _snapshot_frames(self, segment: SegmentFile, kind: Kind, data: Sequence[bytes]) -> list[Buffer]:
+        """The announcement of a snapshot, and the snapshot: what `segment` begins with."""
+        base, segment_id = segment.base_offset, segment.segment_id
+        announcement = columns_of_control(kind, base + SNAPSHOT_RECORDS)
+        return [
+            *self._encode(announcement, base, segment_id),
+            *encode_value(
+                data, segment_id=segment_id, base_offset=base + 1, append_time_us=self._clock.wall_us()
+            ),
+        ]
 
     def _new_segment(self) -> SegmentFile:
         """The segment that begins here; there is no file yet."""

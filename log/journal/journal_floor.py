@@ -150,8 +150,8 @@ async def floored_journals(files: Incarnation) -> list[str]:
     return found
 
 
-def raised(ends: Committed | None, floor: int) -> Committed | None:
-    """What a journal's `committed` file says, given its floor."""
+def with_floor(ends: Committed | None, floor: int) -> Committed | None:
+    """The ends that a journal's `committed` file names, raised to its floor."""
     if floor <= (0 if ends is None else ends.durable_end):
         return ends
     return Committed(floor, floor)

@@ -32,7 +32,8 @@ FORKING_KINDS: Final = frozenset(
 )
 """Problems of a segment that only a new one in its place mends."""
 
-Gap = tuple[int, int]
+Span = tuple[int, int]
+"""First and last offset."""
 
 
 @attrs.frozen
@@ -42,8 +43,8 @@ class Fork:
     base: int
     end: int
     source: SegmentState | None
-    parts: tuple[FoundRun | Gap, ...]
-    lost: tuple[Gap, ...] = ()
+    parts: tuple[FoundRun | Span, ...]
+    lost: tuple[Span, ...] = ()
     previous_end: int | None = None
     previous_base: int | None = None
     gap: GapReason = GapReason.NONE
@@ -90,7 +91,7 @@ def needs_fork(state: SegmentState, end: int) -> bool:
     return state.base > end and not state.explains_gap(end)
 
 
-def gap_before(state: SegmentState, run: FoundRun, end: int) -> tuple[GapReason, tuple[Gap, ...]]:
+def gap_before(state: SegmentState, run: FoundRun, end: int) -> tuple[GapReason, tuple[Span, ...]]:
     """Why there is nothing between `end` and the run, and what of it was unknown so far."""
     if run.base == end:
         return GapReason.NONE, ()
@@ -113,7 +114,7 @@ def plan_journal(found: Inspection) -> list[Fork]:
     for state, following in zip_longest(found.segments, found.segments[1:]):
         if not any(problem.kind in FORKING_KINDS for problem in state.problems):
             continue
-        parts: list[FoundRun | Gap] = []
+        parts: list[FoundRun | Span] = []
         end = state.base
         for run in state.runs:
             if run.base > end:

@@ -43,7 +43,7 @@ from callboard.log.format.segment import (
     kind_of,
 )
 from callboard.log.journal.journal_disk import segment_bases
-from callboard.log.journal.journal_floor import owner_of_journal, raised, read_floor
+from callboard.log.journal.journal_floor import owner_of_journal, read_floor, with_floor
 from callboard.log.journal.journal_placing import goes_past
 from callboard.log.journal.journal_records import Kind
 from callboard.log.journal.journal_walk import announced_snapshot
@@ -107,7 +107,7 @@ class Inspector:
             self._read_committed(committed, has_segments=bool(states))
         if found.kind is LogKind.JOURNAL or not states:
             floor = await read_floor(self.files, found.directory)
-            found.committed = raised(found.committed, floor.end)
+            found.committed = with_floor(found.committed, floor.end)
             self.owner = await owner_of_journal(self.files, found.directory, floor)
         await self._sort_segments(states)
         for state, following in zip_longest(found.segments, found.segments[1:]):
@@ -204,32 +204,41 @@ class Inspector:
         self.found.refused.append(state)
 
     async def _refuse_headless(self) -> None:
-        """Leave out what only its name puts here, where the segments around it go past it."""
-        kept: list[SegmentState] = []
-        is_partition, segments = self.found.kind is LogKind.PARTITION, self.found.segments
-        headers = {state.base: _believed(state) for state in segments}
-        ended_at = await self._ended_at() if is_partition else OFFSET_MAX
-        if is_partition:
+        """Leave out files that only their name puts here, where the other segments leave no place for them."""
+        segments = self.found.segments
+        headless = [state for state in segments if state.segment_id is None]
+        if not headless:
+            return
+        refused: dict[int, Stray] = {}
+        if self.found.kind is LogKind.PARTITION:
+            headers = {state.base: _believed(state) for state in segments}
             paths = {state.base: state.path for state in segments}
-            passed = await find_covered(self.files, headers, paths)
+            within = await find_covered(self.files, headers, paths)
+            ended_at = await self._ended_at()
+            beyond = {state.base for state in headless if state.base >= ended_at}
+            refused.update(dict.fromkeys(beyond, Stray(StrayReason.BEYOND)))
         else:
-            passed = passed_over(headers)
+            within = await self._covered_in_journal()
+        for state in headless:
+            if state.base in within:
+                refused.setdefault(state.base, Stray(StrayReason.WITHIN))
+            if state.base in refused:
+                self._refuse(state, refused[state.base])
+        self.found.segments = [state for state in segments if state.base not in refused]
+
+    async def _covered_in_journal(self) -> set[int]:
+        """The files of a journal that have nothing but a name, and whose number a segment before them has used."""
+        headers = {state.base: _believed(state) for state in self.found.segments}
+        found = passed_over(headers)
         before: SegmentState | None = None
-        for state in segments:
+        for state in self.found.segments:
             if state.header is not None:
                 before = state
-            elif state.segment_id is None:
-                if state.base >= ended_at:
-                    self._refuse(state, Stray(StrayReason.BEYOND))
-                    continue
-                is_within = state.base in passed
-                if not is_partition and before is not None and not is_within:
-                    is_within = await goes_past(self.files, before.path, state.base)
-                if is_within:
-                    self._refuse(state, Stray(StrayReason.WITHIN))
-                    continue
-            kept.append(state)
-        self.found.segments = kept
+                continue
+            is_doubtful = state.segment_id is None and state.base not in found
+            if is_doubtful and before is not None and await goes_past(self.files, before.path, state.base):
+                found.add(state.base)
+        return found
 
     async def _ended_at(self) -> int:
         """Where a partition's log ends, as its committed file and its last segment with a header say, when those behind

@@ -95,7 +95,7 @@ class LogReader:
     """Records below this offset may be read, as of the last refresh."""
     _committed: Committed = attrs.Factory(partial(Committed, 0, 0))
     """What the file said then."""
-    _views: OrderedDict[int, SegmentCursor] = attrs.Factory(OrderedDict)
+    _cursors: OrderedDict[int, SegmentCursor] = attrs.Factory(OrderedDict)
 
     @classmethod
     async def open(cls, files: Incarnation, directory: str) -> LogReader:
@@ -132,19 +132,19 @@ class LogReader:
         if offset >= self.visible_end:
             await self.refresh()
         request = ReadRequest(offset, max_records, max_bytes)
-        is_over = is_retry = False
-        while not is_over:
+        is_retry = False
+        while True:
             was_misplaced = self._is_misplaced
             try:
                 await self._read(request, is_retry=is_retry)
-                break
+                return request.reading()
             except MovedError:
-                # Rolled, forked or removed since the directory was listed: look again, once; and once more when it was
+                # Rolled, forked or removed since the directory was listed: try again, once; and once more when it was
                 # seen only now that a file is in a wrong place.
-                is_over = is_retry and was_misplaced == self._is_misplaced
-                is_retry = True
                 await self._list()
-        return request.reading()
+                if is_retry and was_misplaced == self._is_misplaced:
+                    return request.reading()
+                is_retry = True
 
     async def offset_at(self, time_us: int, now_us: int | None = None) -> int:
         """The first offset appended at or after `time_us` (microseconds since 1970), else `visible_end`.
@@ -163,20 +163,20 @@ class LogReader:
             if base >= self.visible_end:
                 break
             try:
-                view = await self._view(base)
+                cursor = await self._cursor(base)
             except MovedError:
                 if self._is_misplaced and not self._names:
                     raise
                 continue
-            index = view.index
+            index = cursor.index
             if index is not None and index.sealed and index.max_time_us < time_us:
                 if index.records:
                     search.pass_over()
                 continue
             if await first_at(
                 self._files,
-                view.opened.handle,
-                view.opened.header.segment_id,
+                cursor.opened.handle,
+                cursor.opened.header.segment_id,
                 base,
                 (SEGMENT_HEADER_BYTES, base) if index is None else index.find_time(time_us),
                 search,
@@ -187,10 +187,10 @@ class LogReader:
 
     async def close(self) -> None:
         """Close the files. A closed reader may be used again."""
-        views = list(self._views.values())
-        self._views.clear()
-        if views:
-            await self._files.submit([Close(view.opened.handle) for view in views])
+        cursors = list(self._cursors.values())
+        self._cursors.clear()
+        if cursors:
+            await self._files.submit([Close(cursor.opened.handle) for cursor in cursors])
 
     async def extents(self) -> list[tuple[int, int]]:
         """Each segment below the visible end: its first offset, and where it ends (RD2)."""
@@ -291,7 +291,7 @@ class LogReader:
             if successor not in self._is_own_segment:
                 was_misplaced = self._is_misplaced
                 try:
-                    await self._view(successor)
+                    await self._cursor(successor)
                 except (LogCorrupt, MovedError):
                     if was_misplaced != self._is_misplaced:
                         raise
@@ -301,11 +301,11 @@ class LogReader:
             del self._bases[place]
         return self.visible_end
 
-    async def _view(self, base: int) -> SegmentCursor:
-        view = self._views.get(base)
-        if view is not None:
-            self._views.move_to_end(base)
-            return view
+    async def _cursor(self, base: int) -> SegmentCursor:
+        cursor = self._cursors.get(base)
+        if cursor is not None:
+            self._cursors.move_to_end(base)
+            return cursor
         path = segment_path(self.directory, self._names.get(base, base))
         try:
             opened = await open_segment(self._files, path)
@@ -330,12 +330,12 @@ class LogReader:
             raise MovedError
         segment_id = opened.header.segment_id
         index = await load_index(self._files, self.directory, base, segment_id)
-        view = SegmentCursor(opened, index, base, SEGMENT_HEADER_BYTES)
-        self._views[base] = view
-        while len(self._views) > OPEN_SEGMENTS_MAX:
-            _, old = self._views.popitem(last=False)
+        cursor = SegmentCursor(opened, index, base, SEGMENT_HEADER_BYTES)
+        self._cursors[base] = cursor
+        while len(self._cursors) > OPEN_SEGMENTS_MAX:
+            _, old = self._cursors.popitem(last=False)
             await self._files.submit((Close(old.opened.handle),))
-        return view
+        return cursor
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -351,17 +351,17 @@ class LogReader:
         while request.offset < self.visible_end and not request.is_fulfilled:
             base = self._bases[bisect_right(self._bases, request.offset) - 1]
             limit = await self._end_of(base)
-            view = await self._view(base)
-            await self._read_segment(view, request, limit, is_retry=is_retry)
+            cursor = await self._cursor(base)
+            await self._read_segment(cursor, request, limit, is_retry=is_retry)
 
     async def _read_segment(
-        self, view: SegmentCursor, request: ReadRequest, limit: int, *, is_retry: bool
+        self, cursor: SegmentCursor, request: ReadRequest, limit: int, *, is_retry: bool
     ) -> None:
         """Walk one segment until the request is fulfilled or the segment ends."""
-        position, expected = view.start(request.offset)
+        position, expected = cursor.start(request.offset)
         chunk_bytes = min(request.size_bytes + AHEAD_BYTES, CHUNK_BYTES)
         walk = FrameWalk(
-            view.opened.header.segment_id,
+            cursor.opened.header.segment_id,
             expected,
             position=position,
             limit=limit,
@@ -372,8 +372,8 @@ class LogReader:
             chunk_bytes=chunk_bytes,
             first_bytes=chunk_bytes,
         )
-        await run_walk_async(walk, partial(self._files.read, view.opened.handle))
-        view.offset, view.position = walk.next_offset, walk.end
+        await run_walk_async(walk, partial(self._files.read, cursor.opened.handle))
+        cursor.offset, cursor.position = walk.next_offset, walk.end
         if request.is_fulfilled:
             return
         if walk.next_offset < limit and not is_retry:

@@ -38,6 +38,7 @@ from callboard.log.format.committed import (
     named_marks,
     noted_entries,
 )
+from callboard.log.format.segment import CATALOG
 from callboard.log.journal.journal_disk import make_directory, remove_unfinished, segment_bases
 from callboard.log.journal.journal_floor import DEPTH_MAX
 from callboard.log.offline.forking import Fork, plan_journal, plan_partition, write_fork
@@ -45,7 +46,6 @@ from callboard.log.offline.found import Inspection, LogKind, Problem, ProblemKin
 from callboard.log.offline.inspection import inspect_log
 from callboard.log.offline.moved_folders import misplaced_folders, move_back
 from callboard.log.offline.verify import (
-    CATALOG,
     LOST_CATALOG,
     LogReport,
     Meter,
@@ -142,14 +142,9 @@ async def repair_directory(
         there = wrong if dry_run else []
         logs = await find_logs(files, there)
         moves = await misplaced_folders(files, logs)
-        found_moves = {} if dry_run else moves
-        for _ in range(DEPTH_MAX):  # what lies in folders that were moved is in another place then
-            if not found_moves:
-                break
-            await move_back(files, found_moves)
+        if moves and not dry_run:
+            moves |= await move_all_back(files, moves)
             logs = await find_logs(files, there)
-            found_moves = await misplaced_folders(files, logs)
-            moves |= found_moves
         moving = tuple(f"{folder}/" for folder in moves) if dry_run else ()
         meter = Meter(progress, sum(logs.values()))
         repairs = []
@@ -185,6 +180,18 @@ async def repair_directory(
     )
 
 
+async def move_all_back(files: Incarnation, moves: dict[str, str]) -> dict[str, str]:
+    """Carry out the `moves`, and those of folders that are seen to be misplaced once that is done; returns those."""
+    later: dict[str, str] = {}
+    for _ in range(DEPTH_MAX):
+        if not moves:
+            break
+        await move_back(files, moves)
+        moves = await misplaced_folders(files, await find_logs(files, []))
+        later |= moves
+    return later
+
+
 async def repair_journal(files: Incarnation, directory: str) -> tuple[tuple[str, int, int], ...]:
     """Repair a journal whose owner has the lock, before it is opened; returns what is lost, as `RepairReport.lost`.
 
@@ -200,6 +207,21 @@ async def repair_journal(files: Incarnation, directory: str) -> tuple[tuple[str,
 async def move_whole(files: Incarnation, path: str) -> str:
     """Move what has the place of a folder to quarantine; returns where it is then. Raises `PlanFailed`."""
     return await Quarantine(files, path.rpartition("/")[0]).move_whole(path)
+
+
+def replaced_segments(segments: Sequence[SegmentState], forks: Sequence[Fork]) -> list[SegmentState]:
+    """Those that go to quarantine: forks hold what can be read of them, or record a gap in their place."""
+    taken = {fork.base for fork in forks}
+    used = {fork.source.base for fork in forks if fork.source is not None}
+    lost = [span for fork in forks for span in fork.lost]
+
+    def is_given_up(state: SegmentState) -> bool:
+        in_gap = any(first <= state.base <= last for first, last in lost)
+        return not state.runs and (in_gap or bool(state.problems))
+
+    return [
+        state for state in segments if state.base not in taken and (state.base in used or is_given_up(state))
+    ]
 
 
 class LogRepair:
@@ -222,23 +244,18 @@ class LogRepair:
         """Plan the actions, report them, and carry them out."""
         found = self.found
         forks = plan_journal(found) if found.kind is LogKind.JOURNAL else plan_partition(found)
-        taken = {fork.base for fork in forks}
-        used = {fork.source.base for fork in forks if fork.source is not None}
-        lost = [span for fork in forks for span in fork.lost]
-        gone = [
-            state
-            for state in found.segments
-            if state.base not in taken
-            and (
-                state.base in used
-                # Nothing in it can be read, and the gap that is recorded now goes over it.
-                or (
-                    not state.runs
-                    and (state.problems or any(first <= state.base <= last for first, last in lost))
-                )
-            )
-        ]
         misnamed = [state for state in found.segments if state.is_misnamed]
+        gone = replaced_segments(found.segments, forks)
+        self._report(forks, misnamed, gone)
+        if not self.dry_run:
+            await self._carry_out(forks, misnamed, gone)
+        await self._mend_rest({fork.base for fork in forks} | {state.base for state in gone})
+
+    def _report(
+        self, forks: Sequence[Fork], misnamed: Sequence[SegmentState], gone: Sequence[SegmentState]
+    ) -> None:
+        """Note what is done about the segments, and what is lost."""
+        found = self.found
         for state in misnamed:
             name = segment_path(found.directory, state.base).rpartition("/")[2]
             self.actions.append(
@@ -259,20 +276,24 @@ class LogRepair:
             RepairAction(state.path, ActionKind.QUARANTINE, MOVED_WHOLE) for state in (*found.refused, *gone)
         ]
         self.actions += [RepairAction(path, ActionKind.QUARANTINE, MOVED_WHOLE) for path in found.wrong_kinds]
-        if not self.dry_run:
-            for path in found.wrong_kinds:
-                await self.quarantine.move_whole(path)
-            if not await self.files.list(found.directory):  # a folder that is gone
-                await make_directory(self.files, found.directory)
-            await remove_unfinished(self.files, found.directory)
-            for state in found.refused:
-                await self._set_aside(state)
-            await self._rename(misnamed)
-            for fork in reversed(forks):
-                await self._fork(fork)
-            for state in gone:
-                await self._set_aside(state)
-        await self._mend_rest(taken | {state.base for state in gone})
+
+    async def _carry_out(
+        self, forks: Sequence[Fork], misnamed: Sequence[SegmentState], gone: Sequence[SegmentState]
+    ) -> None:
+        """Set files aside, rename segments, and write new ones, from the highest offsets down."""
+        found = self.found
+        for path in found.wrong_kinds:
+            await self.quarantine.move_whole(path)
+        if not await self.files.list(found.directory):  # a folder that is gone
+            await make_directory(self.files, found.directory)
+        await remove_unfinished(self.files, found.directory)
+        for state in found.refused:
+            await self._set_aside(state)
+        await self._rename(misnamed)
+        for fork in reversed(forks):
+            await self._fork(fork)
+        for state in gone:
+            await self._set_aside(state)
 
     async def _rename(self, misnamed: Sequence[SegmentState]) -> None:
         """Give segments the names that their headers ask for."""

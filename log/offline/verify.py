@@ -20,7 +20,9 @@ from callboard.log.errors import InvalidArgument
 from callboard.log.format.committed import COMMITTED_NAME, Committed, proven_ends
 from callboard.log.format.faults import SegmentHeaderInvalid
 from callboard.log.format.segment import (
+    CATALOG,
     SEGMENT_HEADER_BYTES,
+    TOPICS,
     UNBOUND,
     SegmentKind,
     belongs_to,
@@ -34,12 +36,11 @@ from callboard.log.offline.found import Inspection, LogKind, Problem, ProblemKin
 from callboard.log.offline.inspection import inspect_log
 from callboard.log.offline.wrong_kinds import is_wrong_file, lies_below, wrong_folders
 from callboard.log.seams.disk import Close, Disk, Entry, Incarnation
+from callboard.log.segments.quarantine import DIRECTORY as QUARANTINE
 from callboard.log.segments.segment_file import regular_sizes, segment_path
 from callboard.log.segments.small_files import open_file, read_whole
 
-SKIPPED: Final = frozenset({"quarantine", FLOORS})
-CATALOG: Final = "catalog"
-TOPICS: Final = "topics"
+SKIPPED: Final = frozenset({QUARANTINE, FLOORS})
 
 
 @attrs.frozen

@@ -75,7 +75,7 @@ def problem_of(path: str, entry: Entry) -> Problem:
 
 async def wrong_folders(files: Incarnation) -> list[Problem]:
     """What is in the places of folders, all over the directory, and in those of floors. Raises `StorageError`."""
-    found = _Inspection(files)
+    found = _FolderCheck(files)
     for name in (CATALOG, TOPICS, ACTORS.rstrip("/"), FLOORS, QUARANTINE):
         await found.expect(name)
     if _named(await found.entries(""), QUARANTINE + ASIDE) is not None:  # a repair was interrupted
@@ -93,7 +93,7 @@ async def wrong_folders(files: Incarnation) -> list[Problem]:
     return sorted(found.problems.values(), key=lambda problem: problem.path)
 
 
-class _Inspection:
+class _FolderCheck:
     """Looks at each place once."""
 
     def __init__(self, files: Incarnation) -> None:

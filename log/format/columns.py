@@ -124,31 +124,25 @@ class Columns:
         data, ends, nulls = join_items(values, "the value")
         columns = cls(count, count - 1, data, ends, nulls)
         if keys is not None:
-            if len(keys) != count:
-                raise lengths_differ("keys", keys, count)
+            check_length("keys", keys, count)
             if count and (keys[0] is not None or keys.count(None) != count):
                 columns.keys, columns.key_ends, columns.key_nulls = join_items(keys, "the key")
         if headers is not None:
-            if len(headers) != count:
-                raise lengths_differ("headers", headers, count)
+            check_length("headers", headers, count)
             if any(headers):
                 set_headers(columns, headers)
         if event_times is not None:
-            if len(event_times) != count:
-                raise lengths_differ("event_times", event_times, count)
+            check_length("event_times", event_times, count)
             columns.event_times = optional_times(event_times, "event times")
         if priorities is not None:
-            if len(priorities) != count:
-                raise lengths_differ("priorities", priorities, count)
+            check_length("priorities", priorities, count)
             if any(priorities):
                 columns.priorities = typed("B", [each or 0 for each in priorities], "priorities").tobytes()
         if expiries is not None:
-            if len(expiries) != count:
-                raise lengths_differ("expiries", expiries, count)
+            check_length("expiries", expiries, count)
             columns.expiries = optional_times(expiries, "expiries")
         if dedup_ids is not None:
-            if len(dedup_ids) != count:
-                raise lengths_differ("dedup_ids", dedup_ids, count)
+            check_length("dedup_ids", dedup_ids, count)
             if dedup_ids.count(None) != count:
                 columns.dedup_ids, columns.dedup_ends, columns.dedup_nulls = join_items(
                     dedup_ids, "the deduplication id"
@@ -156,8 +150,7 @@ class Columns:
         if producers is not None:
             set_producers(columns, producers)
         if ttls is not None:
-            if len(ttls) != count:
-                raise lengths_differ("ttls", ttls, count)
+            check_length("ttls", ttls, count)
             columns.ttls = ttls
         return columns
 
@@ -180,6 +173,7 @@ class Columns:
         return bytes(self.values[ends[index] : ends[index + 1]])
 
     def key(self, index: int) -> bytes | None:
+        """The key of record `index`; None when it has none."""
         self._check(index)
         if self.keys is None or self.key_ends is None or is_null(self.key_nulls, index):
             return None
@@ -308,7 +302,6 @@ class Columns:
         delta = max(0, offset - self.base_offset)
         if self.offset_deltas is None:
             return min(delta, self.count)
-
         return bisect_left(self.offset_deltas, delta)
 
     def header_columns(self) -> tuple[tuple[Buffer, Ends], tuple[Buffer, Ends]]:
@@ -384,10 +377,12 @@ def optional_time(times: Sequence[int] | None, index: int) -> int | None:
     return None if time == NO_TIME else time
 
 
-def lengths_differ(what: str, items: Sequence[object], count: int) -> InvalidArgument:
-    return InvalidArgument(
-        f"{len(items)} {what} for {count} values: give one for each record, or none at all."
-    )
+def check_length(what: str, items: Sequence[object], count: int) -> None:
+    """Refuse a column that does not have an item for each of `count` records."""
+    if len(items) != count:
+        raise InvalidArgument(
+            f"{len(items)} {what} for {count} values: give one for each record, or none at all."
+        )
 
 
 def set_headers(columns: Columns, headers: Sequence[Headers | None]) -> None:

@@ -176,11 +176,11 @@ SHORT_HEADS: Final = tuple(bytes_head(length) for length in range(256))
 VALUES_HEAD: Final = bytes((MAP_HEAD | 2,)) + COLUMN_HEADS[0]
 """The beginning of a body that has only `values` and `value_ends`."""
 
-
 VALUES_ONLY: Final[list[memoryview | None]] = [None] * (len(BODY_COLUMNS) - 3)
+"""All columns but those of the values, in a body that has only these."""
+
 
 # -- headers
-
 
 FrameFields = tuple[Any, ...]
 """What `HEADER` unpacks: the fields of a `FrameHeader`, not yet named."""
@@ -257,8 +257,7 @@ def encode_frame(
             length = len(data)
             parts += COLUMN_HEADS[key] + (SHORT_HEADS[length] if length < 256 else bytes_head(length)), data
     size = sum(map(len, parts))
-    if size > limits.FRAME_BODY_BYTES_MAX:
-        raise InvalidArgument(f"a batch of {size} bytes: at most {limits.FRAME_BODY_BYTES_MAX}. Split it.")
+    check_size(size)
     plain_bytes, codec = size, PLAIN
     if compression.codec != "none":
         codec, body = compression.compress(b"".join(parts))
@@ -291,6 +290,14 @@ def encode_frame(
     return [header, *parts]
 
 
+def check_size(body_bytes: int) -> None:
+    """Refuse a body that no frame may hold, before it is compressed."""
+    if body_bytes > limits.FRAME_BODY_BYTES_MAX:
+        raise InvalidArgument(
+            f"a batch of {body_bytes} bytes: at most {limits.FRAME_BODY_BYTES_MAX}. Split it."
+        )
+
+
 def values_parts(values: bytes, ends: bytes) -> list[Buffer]:
     """The body of records that have a value and nothing else."""
     length, ends_length = len(values), len(ends)
@@ -309,8 +316,7 @@ def encode_values(
     ends_head = SHORT_HEADS[ends_length] if ends_length < 256 else bytes_head(ends_length)
     body = b"".join((VALUES_HEAD, head, *values, COLUMN_HEADS[1], ends_head, ends))
     size = len(body)
-    if size > limits.FRAME_BODY_BYTES_MAX:
-        raise InvalidArgument(f"a batch of {size} bytes: at most {limits.FRAME_BODY_BYTES_MAX}. Split it.")
+    check_size(size)
     seed, last_offset = seed_of(segment_id), base_offset + count - 1
     sealed = SEALED.pack(
         FRAME_MAGIC, FRAME_VERSION, PLAIN, 0, count, zlib.crc32(body, seed), size, size,
@@ -329,8 +335,7 @@ def encode_value(
     ends = array("I", (0, length)).tobytes()
     body = [VALUES_HEAD + bytes_head(length), *parts, COLUMN_HEADS[1] + SHORT_HEADS[len(ends)] + ends]
     size = sum(map(len, body))
-    if size > limits.FRAME_BODY_BYTES_MAX:
-        raise InvalidArgument(f"a batch of {size} bytes: at most {limits.FRAME_BODY_BYTES_MAX}. Split it.")
+    check_size(size)
     checksum = seed = seed_of(segment_id)
     for part in body:
         checksum = zlib.crc32(part, checksum)
@@ -429,6 +434,7 @@ def decode_frame(buffer: Buffer, at: int, segment_id: int) -> tuple[FrameHeader,
 
 
 def refuse(detail: str) -> NoReturn:
+    """Raise the error for a body that is not well-formed."""
     raise FrameInvalid(FaultReason.BODY, detail)
 
 
@@ -486,8 +492,9 @@ def read_bytes_head(body: memoryview, at: int) -> tuple[int, int]:
 
 
 def read_body(body: memoryview, count: int, span: int) -> Columns:
-    """The columns of a body of `count` records. All of CO1 to CO4 is checked here. The columns
-    are views of the body, but for runs of producers and names of headers, which are copied.
+    """The columns of a body of `count` records; all of CO1 to CO4 is checked here.
+
+    They are views of the body, but for the runs of producers, which are copied.
     """
     found = find_columns(body)
     values, value_ends, value_nulls = found[0], found[1], found[2]
@@ -544,7 +551,7 @@ def check_nulls(nulls: memoryview, count: int, ends: Ends) -> None:
 def read_optional(
     found: Sequence[memoryview | None], count: int
 ) -> tuple[memoryview | None, Ends | None, memoryview | None]:
-    """CO2, for a byte column with ends and nulls."""
+    """Read a byte column with its ends and nulls, checked by CO1 and CO2."""
     data, ends_data, nulls = found
     if data is None or ends_data is None:
         if data is not None or ends_data is not None or nulls is not None:
@@ -557,7 +564,7 @@ def read_optional(
 
 
 def read_headers(columns: Columns, found: Sequence[memoryview | None]) -> None:
-    """CO1 and CO2, for the five columns of headers; names are whole UTF-8 text."""
+    """Read the five columns of headers, checked by CO1 and CO2; names are whole UTF-8 text."""
     ends, name_ends, names, value_ends, values = found
     if ends is None or name_ends is None or names is None or value_ends is None or values is None:
         if any(column is not None for column in found):
@@ -594,7 +601,7 @@ def read_deltas(columns: Columns, data: memoryview | None) -> None:
 
 
 def read_numbers(data: memoryview | None, code: str, count: int) -> Sequence[int] | None:
-    """CO2, for a column of numbers."""
+    """Read a column of numbers, checked by CO2."""
     if data is None:
         return None
     if len(data) != count * struct.calcsize(code):
@@ -603,7 +610,7 @@ def read_numbers(data: memoryview | None, code: str, count: int) -> Sequence[int
 
 
 def read_producers(columns: Columns, found: Sequence[memoryview | None]) -> None:
-    """CO4."""
+    """Read the runs of producers, checked by CO4."""
     counts = found[0]
     if counts is None or any(column is None for column in found):
         if any(column is not None for column in found):

@@ -190,7 +190,7 @@ class SegmentIndex:
         return index
 
     def _check(self) -> None:
-        """IX1 and IX2."""
+        """Raise `IndexInvalid` unless IX1 and IX2 hold."""
         for column in (self.offsets, self.positions):
             items = list(column)
             if any(map(int.__ge__, items, items[1:])):

@@ -9,7 +9,7 @@ folder's path below the root; the topic's id, never used again, is part of the p
 
 Only logs whose folders are Callboard's own have an identity: the catalog, partitions, their delivery journals. All
 other logs (recordings, journals of users' actors) may be moved and copied at will: their identity is 0, *unbound*. So
-it is in every segment that was written before headers told an identity; unbound segments are accepted everywhere.
+it is in every segment that was written before headers had an identity; unbound segments are accepted everywhere.
 """
 
 from __future__ import annotations

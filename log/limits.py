@@ -198,7 +198,7 @@ JOURNAL_RESERVE_BYTES: Final = 256 * KIB
 """Zeroed space a journal keeps ahead of itself, so that acknowledgements go on when the disk is full."""
 JOURNAL_SEGMENT_BYTES: Final = 8 * MIB
 JOURNAL_HISTORY_BYTES: Final = 8 * MIB
-"""Segments of a partition's journal that only tell of the past; `retention_bytes` counts them too."""
+"""Segments of a partition's journal that only hold the past; `retention_bytes` counts them too."""
 JOURNAL_UNPROVEN_BYTES_MAX: Final = 1 * MIB
 """Appends without a sync are synced all the same beyond this: what an unclean open rewrites stays small."""
 SNAPSHOT_EVERY_BYTES: Final = 1 * MIB
@@ -333,7 +333,7 @@ class Limits:
     def __attrs_post_init__(self) -> None:
         values = attrs.asdict(self, recurse=False).items()
         problems = [
-            f"{name} must be a whole number from 1, not {_told(value)}"
+            f"{name} must be a whole number from 1, not {_shown(value)}"
             for name, value in values
             if type(value) is not int or value < 1
         ]
@@ -341,8 +341,8 @@ class Limits:
             raise join_problems("Limits", problems)
 
 
-def _told(value: object) -> str:
-    """A number, or the type of what is none: it may have any code."""
+def _shown(value: object) -> str:
+    """A number, or the type of anything else, whose own code is not run."""
     if type(value) is not int:
         return type(value).__name__
     return str(value) if value > -(10**20) else "an enormous number"

@@ -162,7 +162,7 @@ class HostIncarnation(IncarnationBase):
         return await self._call("reading", file.path, _read, file, offset, length)
 
     def read_cached(self, handle: Handle, offset: int, length: int) -> bytes | None:
-        """The bytes, if all of them are in memory; None if not, or if the system cannot tell."""
+        """The bytes, if all of them are in memory; None if not, or if the system cannot say."""
         file: HostHandle = self._own(handle)
         if not self._disk.reads_cached or offset < 0:
             return None  # preadv takes -1 for "where the last read ended"

@@ -313,7 +313,7 @@ class HostHandle:
                 self._descriptor = -1
                 sync = None
         if sync is None:
-            with suppress(OSError):  # nothing was written that it could tell of
+            with suppress(OSError):  # nothing was written that it could report
                 os.close(descriptor)
             return True
         try:

@@ -73,7 +73,7 @@ def mount_type(path: str, mounts: str) -> str | None:
 
 
 def file_system_type(path: str) -> str | None:
-    """The type of the file system that holds `path`; None where the system does not tell."""
+    """The type of the file system that holds `path`; None where the system does not say."""
     try:
         with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as source:
             return mount_type(os.path.realpath(path), source.read())

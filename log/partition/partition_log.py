@@ -410,7 +410,7 @@ class PartitionLog:
             self._judge_size()
 
     def failed(self, staged: StagedAppend, error: PlanFailed) -> StorageError:
-        """The plan failed in one of the staged verbs, or in `stage_sync`'s: what to tell the publishers.
+        """The plan failed in one of the staged verbs, or in `stage_sync`'s: the error for the publishers.
 
         `DiskFull` when there is no space, else `PublishFailed`; `indefinite` says whether the records may turn up.
         """

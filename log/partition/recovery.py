@@ -8,7 +8,7 @@ Theory of operation
    before their successors were made. An exception is a segment before a gap: its successor may have been made by a
    recovery that was interrupted before it had rewritten what lies before the gap.
 3. Prove. What the `committed` file calls durable, by its copy if the slots are garbage, is proven. All other frames
-   are *unproven*: their pages may be in memory only, and after a failed sync no later sync would tell. They are
+   are *unproven*: their pages may be in memory only, and after a failed sync no later sync would show it. They are
    written anew into new segments, synced, and only then served. A torn tail is copied to quarantine. A hole among
    unproven frames is what a power loss leaves, which keeps unsynced writes in any order: no damage.
 4. The next offset is above everything that a journal or the record of damage names, that readers may have seen, or
@@ -104,7 +104,7 @@ class Opened:
 
 
 def begin_anew_at(now_us: int) -> int:
-    """Where a log begins of which everything is gone: above every offset that it can have given.
+    """Where a log begins anew when all of it is gone: above every offset that it can have given.
 
     No log has had a record for every microsecond since 1970.
     """

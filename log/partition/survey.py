@@ -118,7 +118,7 @@ async def remove_leftovers(files: Incarnation, directory: str, active: StoredSeg
 
 
 @attrs.define
-class VisitedFrame:
+class VisitedFile:
     """A file named like a segment."""
 
     file: SegmentFile
@@ -144,7 +144,7 @@ class Survey:
     damages: list[Damage] = attrs.Factory(list)
     doubtful_from: int = BEYOND_ALL
     """From this offset on a segment that has a wrong name is missing; `BEYOND_ALL` when none has."""
-    _visited: dict[int, VisitedFrame] = attrs.Factory(dict)
+    _visited: dict[int, VisitedFile] = attrs.Factory(dict)
     _refused: dict[int, Stray] = attrs.Factory(dict)
     _headers: list[SegmentHeader] = attrs.Factory(list)
     _leading: list[int] = attrs.Factory(list)
@@ -162,10 +162,10 @@ class Survey:
             header: SegmentHeader | None = decode_segment_header(data)
         except SegmentHeaderInvalid:
             header = None
-        self._visited[base] = VisitedFrame(file, size_bytes, is_blank(data, size_bytes), header)
+        self._visited[base] = VisitedFile(file, size_bytes, is_blank(data, size_bytes), header)
 
     async def rename(self, committed: Committed | None) -> bool:
-        """Give segments under a wrong name the right one; True when there were any: look again then."""
+        """Give segments under a wrong name the right one; True when there were any: survey the folder again then."""
         found = {base: visited.header for base, visited in self._visited.items() if not visited.is_blank}
         placing = place_segments(self._directory, found, committed)
         self._refused = placing.refused
@@ -187,7 +187,7 @@ class Survey:
 
     async def take_out(self) -> None:
         """Take out of service what is no segment of this log, or cannot be read; keep the others."""
-        last_two = list(self._visited.values())[-2:]
+        last_two = list(self._visited)[-2:]
         for base, visited in self._visited.items():
             file = visited.file
             stray = self._refused.get(base)
@@ -203,11 +203,11 @@ class Survey:
                     created_us=header.created_us,
                     previous_end=header.previous_end,
                     gap=header.gap,
-                    is_open=any(visited is one for one in last_two),
+                    is_open=base in last_two,
                 )
             )
 
-    async def _header(self, visited: VisitedFrame) -> SegmentHeader | None:
+    async def _header(self, visited: VisitedFile) -> SegmentHeader | None:
         """The header; when both copies are lost, what the index knows of it; None when that is lost too."""
         header, file = visited.header, visited.file
         if header is not None:
@@ -221,7 +221,7 @@ class Survey:
         self.damages.append(Damage(file.path, 0, SEGMENT_HEADER_BYTES, base, base - 1))
         return SegmentHeader(index.segment_id, base, 0, previous_end=base, previous_base=base)
 
-    async def _set_aside(self, visited: VisitedFrame, reason: str) -> None:
+    async def _set_aside(self, visited: VisitedFile, reason: str) -> None:
         """Take a file out of service."""
         file = visited.file
         verbs: list[Verb] = [Close(file.handle)]

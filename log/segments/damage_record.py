@@ -130,14 +130,14 @@ class DamageRecord:
         await self.store()
 
     def add(self, damages: Iterable[Damage], now_us: int) -> list[Damage]:
-        """Note what is not noted yet; returns it. Offsets that are known to be lost tell nothing new."""
+        """Note what is not noted yet; returns it. Damage to offsets that are known to be lost is no news."""
         known = {entry.damage for entry in self.entries}
         lost = [(entry.damage.first_offset, entry.damage.last_offset) for entry in self.entries]
         new = []
         for damage in damages:
             first, last = damage.first_offset, damage.last_offset
-            is_told = first <= last and any(start <= first and last <= end for start, end in lost)
-            if damage in known or is_told or len(self.entries) >= DAMAGES_KEPT:
+            is_known = first <= last and any(start <= first and last <= end for start, end in lost)
+            if damage in known or is_known or len(self.entries) >= DAMAGES_KEPT:
                 continue
             known.add(damage)
             lost.append((first, last))

@@ -112,7 +112,7 @@ def begin_anew_at(now_us: int) -> int:
 
 
 @attrs.define
-class PartitionFolder:
+class FolderContents:
     """What a partition's folder holds, before its segments are looked at."""
 
     entries: Sequence[Entry]
@@ -183,7 +183,7 @@ async def open_partition(writer: SegmentWriter, named_end: int, *, is_gone: bool
     return Opened(listed, mark, top, recovery, record, marks, start)
 
 
-async def open_folder(writer: SegmentWriter, *, is_gone: bool) -> PartitionFolder:
+async def open_folder(writer: SegmentWriter, *, is_gone: bool) -> FolderContents:
     """Make the folder when it is missing, and read the small files in it.
 
     When it `is_gone`, or another log's folder is in its place, that is noted before anything else is done.
@@ -194,7 +194,7 @@ async def open_folder(writer: SegmentWriter, *, is_gone: bool) -> PartitionFolde
     stored = await read_whole(files, f"{directory}/{COMMITTED_NAME}") if COMMITTED_NAME in names else None
     is_noted = DAMAGES_NAME in names or noted_entries(stored or b"", directory) > 0
     record = await DamageRecord.load(files, directory) if is_noted else DamageRecord(files, directory)
-    folder = PartitionFolder(entries, stored, record)
+    folder = FolderContents(entries, stored, record)
     ends = None if stored is None else proven_ends(stored)
     if is_gone:
         await note_gone(writer, folder)
@@ -205,7 +205,7 @@ async def open_folder(writer: SegmentWriter, *, is_gone: bool) -> PartitionFolde
     return folder
 
 
-async def note_gone(writer: SegmentWriter, folder: PartitionFolder) -> None:
+async def note_gone(writer: SegmentWriter, folder: FolderContents) -> None:
     """Note that the folder is gone, before anything is made in it: then it would be there, and not be missed."""
     now_us = writer.clock.wall_us()
     folder.begins_at = begin_anew_at(now_us)
@@ -215,7 +215,7 @@ async def note_gone(writer: SegmentWriter, folder: PartitionFolder) -> None:
     folder.entries = await writer.files.list(writer.directory)
 
 
-async def note_exchanged(writer: SegmentWriter, folder: PartitionFolder) -> None:
+async def note_exchanged(writer: SegmentWriter, folder: FolderContents) -> None:
     """Have `committed` and the record of damage say that the folder holds another log.
 
     Before the files of that are moved: without them the log must not seem to be new.

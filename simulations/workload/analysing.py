@@ -30,7 +30,7 @@ from callboard.simulations.workload.analysis import (
 from callboard.simulations.workload.analysis_plan import AnalysedPartition, AnalysisPlan, plan_analysis
 from callboard.simulations.workload.assembling import assemble, known_since
 from callboard.simulations.workload.delivery_history import Fact, FactKind
-from callboard.simulations.workload.journal_walk import JournalWalk
+from callboard.simulations.workload.journal_walk import JournalHistory
 from callboard.simulations.workload.profile_format import SECOND_US
 from callboard.simulations.workload.storage import told_errors
 from callboard.spark.files import absolute
@@ -89,13 +89,13 @@ def _read_journals(
     for batch in batches:
         for index in batch.column(0).to_pylist():
             place = places[index]
-            walk = JournalWalk(place.journal)
+            walk = JournalHistory(place.journal)
             yield from _batches(index, _pieces(place, walk.facts()))
             place.note_implied(walk)
             yield _note(index, _told(walk))
 
 
-def _told(walk: JournalWalk) -> JournalRead:
+def _told(walk: JournalHistory) -> JournalRead:
     return JournalRead(
         first_us=walk.first_us,
         last_us=walk.last_us,

@@ -9,7 +9,7 @@ from callboard.log.errors import GroupNotFound
 from callboard.log.journal.journal_disk import segment_bases
 from callboard.log.offline.reader import LogReader
 from callboard.offline import CatalogReplay, OfflineDirectory
-from callboard.simulations.workload.journal_walk import JournalPlace, JournalWalk
+from callboard.simulations.workload.journal_walk import JournalHistory, JournalPlace
 
 
 @attrs.frozen(kw_only=True)
@@ -30,7 +30,7 @@ class AnalysedPartition:
     """When the groups were made that read it from its beginning, by id: the journal has them from their first
     lease on."""
 
-    def note_implied(self, walk: JournalWalk) -> None:
+    def note_implied(self, walk: JournalHistory) -> None:
         """Add those of which the journal, read to its end, does not tell yet."""
         for group_id, since_us in self.implied.items() if not walk.lost else ():
             walk.history.implied(group_id, self.log_start, since_us)

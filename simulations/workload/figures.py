@@ -27,7 +27,7 @@ from callboard.recordings.reader import LogBatches
 from callboard.simulations.workload.analysis import Latency, bin_of
 from callboard.simulations.workload.analysis_plan import AnalysedPartition, plan_analysis
 from callboard.simulations.workload.delivery_history import Fact, FactKind, Opening
-from callboard.simulations.workload.journal_walk import JournalWalk
+from callboard.simulations.workload.journal_walk import JournalHistory
 
 BINS_MAX: Final = 4_096
 """Of a timeline."""
@@ -287,7 +287,7 @@ async def figures_of(directory: str, topic: str, group: str) -> Figures:
 
 async def _walk(place: AnalysedPartition, partition: _Partition) -> list[Opening]:
     """Read journal and log; the group's openings in the partition."""
-    walk = JournalWalk(place.journal)
+    walk = JournalHistory(place.journal)
     if place.groups is None:
         raise GroupNotFound("figures are of one group.", group="")
 

@@ -45,7 +45,7 @@ class JournalPlace:
 
 
 @attrs.define
-class JournalWalk:
+class JournalHistory:
     """One reading of one journal. Use up `facts`; then the fields are complete.
 
     Raises `JournalInvalid`, `FormatTooNew`, `StorageError`; `OffsetOutOfRange` when a segment is there no more.

@@ -15,7 +15,7 @@ from callboard.log.format.segment import SEGMENT_HEADER_BYTES
 from callboard.log.limits import KIB, Limits
 from callboard.simulations.workload.analysis_plan import AnalysisPlan, plan_analysis
 from callboard.simulations.workload.delivery_history import FactKind
-from callboard.simulations.workload.journal_walk import JournalPlace, JournalWalk
+from callboard.simulations.workload.journal_walk import JournalHistory, JournalPlace
 
 RECORDS = 200
 
@@ -36,9 +36,9 @@ def plan(story: Any) -> AnalysisPlan:
     return trio.run(plan_analysis, story.directory, None, None)
 
 
-def walked(place: JournalPlace) -> tuple[JournalWalk, dict[int, tuple[FactKind, int]]]:
+def walked(place: JournalPlace) -> tuple[JournalHistory, dict[int, tuple[FactKind, int]]]:
     """A reading, and how and when each offset was settled."""
-    walk = JournalWalk(place)
+    walk = JournalHistory(place)
     settled: dict[int, tuple[FactKind, int]] = {}
     for fact in walk.facts():
         if fact.kind is not FactKind.LEASED:

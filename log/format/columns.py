@@ -20,10 +20,10 @@ run           (count, producer id, epoch, first sequence): `count` records that 
 
 Invariants
 ----------
-CO1  Every ends array begins with 0, never falls, and ends with the length of its bytes.
-CO2  An optional column covers every record, or is None. `build` makes none that says nothing; a slice may.
-CO3  Offset deltas rise strictly and do not exceed the span; without them the span is count - 1.
-CO4  The counts of the producers' runs add up to the number of records, and none is 0.
+BC1  Every ends array begins with 0, never falls, and ends with the length of its bytes.
+BC2  An optional column covers every record, or is None. `build` makes none that says nothing; a slice may.
+BC3  Offset deltas rise strictly and do not exceed the span; without them the span is count - 1.
+BC4  The counts of the producers' runs add up to the number of records, and none is 0.
 """
 
 from __future__ import annotations
@@ -409,7 +409,7 @@ def set_headers(columns: Columns, headers: Sequence[Headers | None]) -> None:
 
 
 def set_producers(columns: Columns, runs: Sequence[ProducerRun]) -> None:
-    """Take over the runs, after checking CO4 and their ranges."""
+    """Take over the runs, after checking BC4 and their ranges."""
     if sum(run[0] for run in runs) != columns.count or any(run[0] < 1 for run in runs):
         raise InvalidArgument(f"the producers' runs do not add up to the batch's {columns.count} records.")
     for code, place in (("I", 0), ("Q", 1), ("I", 2), ("Q", 3)):

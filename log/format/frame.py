@@ -234,7 +234,7 @@ def encode_frame(
     if columns.count < 1:
         raise InvalidArgument("a frame has at least one record: there is nothing to write.")
     if columns.offset_deltas is None and columns.span != columns.count - 1:
-        raise InternalError("a dense batch spans offsets that no record has", invariant="CO3")
+        raise InternalError("a dense batch spans offsets that no record has", invariant="BC3")
     stored: tuple[Any, ...] = columns_of(columns)
     if columns.producers is not None:
         stored += tuple(zip(*columns.producers, strict=True))
@@ -492,7 +492,7 @@ def read_bytes_head(body: memoryview, at: int) -> tuple[int, int]:
 
 
 def read_body(body: memoryview, count: int, span: int) -> Columns:
-    """The columns of a body of `count` records; all of CO1 to CO4 is checked here.
+    """The columns of a body of `count` records; all of BC1 to BC4 is checked here.
 
     They are views of the body, but for the runs of producers, which are copied.
     """
@@ -522,7 +522,7 @@ def read_body(body: memoryview, count: int, span: int) -> Columns:
 
 
 def read_ends(data: memoryview, count: int, last: int) -> Ends:
-    """Read where items end, checked by CO1."""
+    """Read where items end, checked by BC1."""
     if len(data) != 4 * (count + 1):
         refuse("ends do not cover the items")
     ends = data.cast("I")
@@ -551,7 +551,7 @@ def check_nulls(nulls: memoryview, count: int, ends: Ends) -> None:
 def read_optional(
     found: Sequence[memoryview | None], count: int
 ) -> tuple[memoryview | None, Ends | None, memoryview | None]:
-    """Read a byte column with its ends and nulls, checked by CO1 and CO2."""
+    """Read a byte column with its ends and nulls, checked by BC1 and BC2."""
     data, ends_data, nulls = found
     if data is None or ends_data is None:
         if data is not None or ends_data is not None or nulls is not None:
@@ -564,7 +564,7 @@ def read_optional(
 
 
 def read_headers(columns: Columns, found: Sequence[memoryview | None]) -> None:
-    """Read the five columns of headers, checked by CO1 and CO2; names are whole UTF-8 text."""
+    """Read the five columns of headers, checked by BC1 and BC2; names are whole UTF-8 text."""
     ends, name_ends, names, value_ends, values = found
     if ends is None or name_ends is None or names is None or value_ends is None or values is None:
         if any(column is not None for column in found):
@@ -588,7 +588,7 @@ def read_headers(columns: Columns, found: Sequence[memoryview | None]) -> None:
 
 
 def read_deltas(columns: Columns, data: memoryview | None) -> None:
-    """Read where offsets leave gaps, checked by CO3."""
+    """Read where offsets leave gaps, checked by BC3."""
     if data is None:
         return
     deltas = read_numbers(data, "I", columns.count)
@@ -601,7 +601,7 @@ def read_deltas(columns: Columns, data: memoryview | None) -> None:
 
 
 def read_numbers(data: memoryview | None, code: str, count: int) -> Sequence[int] | None:
-    """Read a column of numbers, checked by CO2."""
+    """Read a column of numbers, checked by BC2."""
     if data is None:
         return None
     if len(data) != count * struct.calcsize(code):
@@ -610,7 +610,7 @@ def read_numbers(data: memoryview | None, code: str, count: int) -> Sequence[int
 
 
 def read_producers(columns: Columns, found: Sequence[memoryview | None]) -> None:
-    """Read the runs of producers, checked by CO4."""
+    """Read the runs of producers, checked by BC4."""
     counts = found[0]
     if counts is None or any(column is None for column in found):
         if any(column is not None for column in found):

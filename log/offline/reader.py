@@ -6,9 +6,9 @@ retention removes it.
 
 Invariants
 ----------
-RD1  The directory is listed after the visible end was read. Whatever the owner abandoned before it moved the end is
+LR1  The directory is listed after the visible end was read. Whatever the owner abandoned before it moved the end is
      then superseded by a segment in the list, so frames that were never acknowledged are never served.
-RD2  A segment ends where its successor begins, whatever follows in its file.
+LR2  A segment ends where its successor begins, whatever follows in its file.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class LogReader:
             await self._files.submit([Close(cursor.opened.handle) for cursor in cursors])
 
     async def extents(self) -> list[tuple[int, int]]:
-        """Each segment below the visible end: its first offset, and where it ends (RD2)."""
+        """Each segment below the visible end: its first offset, and where it ends (LR2)."""
         return await self._placed(self._extents)
 
     async def _placed(self, look: Callable[[], Awaitable[Found]]) -> Found:
@@ -244,7 +244,7 @@ class LogReader:
         return False
 
     async def _list(self) -> None:
-        """List the segments (RD1), and forget the open files: some may have been replaced."""
+        """List the segments (LR1), and forget the open files: some may have been replaced."""
         await self.close()
         sizes = segment_sizes(await self._files.list(self.directory))
         if self._is_misplaced or await self._begins_with_noise(next(iter(sizes), 0)):
@@ -284,7 +284,7 @@ class LogReader:
         return False
 
     async def _end_of(self, base: int) -> int:
-        """Where a segment ends (RD2), by its successor's header; the last one at the visible end."""
+        """Where a segment ends (LR2), by its successor's header; the last one at the visible end."""
         place = bisect_right(self._bases, base)
         while place < len(self._bases) and self._bases[place] < self.visible_end:
             successor = self._bases[place]

@@ -25,7 +25,6 @@ from callboard.actors.catalog.commands import (
     ListGroups,
 )
 from callboard.actors.catalog.directory import LiveTopic
-from callboard.actors.groups.renewals import Renewals
 from callboard.actors.kernel import Actor, ActorRef, ActorStart, Context, Logged, MailboxSpec, Reply
 from callboard.actors.kernel.events import check_callback
 from callboard.actors.names import check_name
@@ -211,7 +210,6 @@ class Runtime:
                     mailbox=MailboxSpec(session.limits.mailbox),
                     shutdown_grace=30.0,
                 ),
-                ChildSpec(name="renewals", start=partial(Renewals, session.renewed_leases)),
             ),
         )
 

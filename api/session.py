@@ -20,7 +20,6 @@ from trio.lowlevel import TrioToken, current_trio_token
 
 from callboard.actors.catalog.commands import EnableOutbox, TopicDeleted
 from callboard.actors.catalog.directory import Directory, LiveGroup, LiveSchedule, LiveTopic
-from callboard.actors.groups.renewals import RenewedLeases
 from callboard.actors.kernel import ActorRef, Peer, Question
 from callboard.actors.names import no_topic
 from callboard.actors.partition.commands import Describe, PartitionStatistics
@@ -44,6 +43,7 @@ from callboard.log.plain import text
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.entropy import Entropy
 from callboard.open_acks import OutboxClient
+from callboard.renewals import RenewedLeases
 from callboard.reports.figures import DESCRIBE_TIMEOUT_S
 from callboard.supervision import System
 
@@ -71,8 +71,8 @@ class Session:
         self.wheel = WheelAddress(clock)
         self.timers = Timers(self.wheel, self._wait_in_vain)
         """Those of the handles."""
-        self.renewed_leases = RenewedLeases(Timers(self.wheel))
         self.directory = Directory(self.wheel, limits, load_zone)
+        self.renewed_leases = RenewedLeases(self.timers, self.directory.is_live)
         self.load_zone = load_zone
         """Finds a time zone by its name. Raises `InvalidArgument`."""
         self.live_of = live_of

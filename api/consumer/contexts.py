@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, cast
 
 import trio
 
-from callboard.actors.groups.renewals import RENEW_AT, RenewedLease
 from callboard.actors.kernel.failures import describe
 from callboard.consumer.arguments import REASON_CHARACTERS
 from callboard.consumer.losses import loss_of
 from callboard.consumer.messages import hand_over_ack, hand_over_nack
 from callboard.log.errors import CallboardError, ConsumerDrained, InvalidArgument, LeaseLost
 from callboard.log.plain import refuse_copy
+from callboard.renewals import RENEW_AT, RenewedLease
 
 if TYPE_CHECKING:
     from callboard.actors.settings import GroupSettings

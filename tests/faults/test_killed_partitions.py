@@ -190,9 +190,9 @@ async def test_what_waits_at_a_failing_partition_is_answered(autojump_clock: Any
         assert {offset: log.get(offset) for offset in stored} == stored
 
 
-@pytest.mark.parametrize("path", ["catalog", "groups/group", "renewals"])
+@pytest.mark.parametrize("path", ["catalog", "groups/group"])
 async def test_other_actors_crash_and_come_back(autojump_clock: Any, world: Any, path: str) -> None:
-    """A crash of the catalog, a coordinator or the renewals costs nobody anything but time."""
+    """A crash of the catalog or a coordinator costs nobody anything but time."""
     async with world.open() as runtime:
         topic = await runtime.create_topic("orders")
         await topic.publish_batch([b"0", b"1"])

@@ -59,7 +59,7 @@ HOST_IMPORTERS = ("callboard.runtime", "callboard.cli", "callboard.looking", "ca
 DOORS = {
     "catalog": {"commands", "directory", "folders", "live_topic", "losses", "state"},
     "forwarding": {"commands"},
-    "groups": {"commands", "participation", "renewals", "spec"},
+    "groups": {"commands", "participation", "spec"},
     "partition": {
         *("account", "calls", "commands", "delivery_reset", "port", "spec", "view"),
         *(

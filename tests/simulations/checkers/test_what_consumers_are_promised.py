@@ -143,7 +143,7 @@ def test_a_body_keeps_its_message(healthy, left):
 
 def test_a_crash_may_take_a_message_from_a_body(healthy, left):
     """Its lease then counts until the deadline that the consumer was told."""
-    healthy.deliver(0, 0, until=2.0, detail=RECEIVING).event("IncarnationCrashed", "renewals").at(9.0)
+    healthy.deliver(0, 0, until=2.0, detail=RECEIVING).event("IncarnationCrashed", "topics/orders/0").at(9.0)
     healthy.deliver(0, 0, who="w2", life=901).settle(0, "ack", "lost")
     assert lost_leases.check(healthy.history, left()) == []
     assert one_holder.check(healthy.history, left()) == []

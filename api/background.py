@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Never, TypeVar
 
-from callboard.actors.catalog.commands import ROUTER
+from callboard.actors.catalog.commands import FORWARDER, ROUTER
 from callboard.actors.catalog.directory import Directory
 from callboard.actors.forwarding.commands import (
     CountAllDelayed,
@@ -61,7 +61,7 @@ class BackgroundActors:
         """Of those that were started."""
         self._starts: dict[str, ActorStart] = {
             "scheduler": partial(DelayedForwarder, directory, {}, moves=not only_looks),
-            "outbox": partial(Forwarder, directory, {}, moves=not only_looks),
+            FORWARDER: partial(Forwarder, directory, {}, moves=not only_looks),
             RECURRING: partial(
                 Recurring,
                 directory.ports_of,

@@ -29,7 +29,9 @@ from callboard.actors.kernel import Actor, ActorRef, ActorStart, Context, Logged
 from callboard.actors.kernel.events import check_callback
 from callboard.actors.names import check_name
 from callboard.actors.partition.commands import Flush
+from callboard.actors.partition.openings import TurnGiver
 from callboard.actors.partition.port import PartitionPort
+from callboard.actors.partition.spec import TURNS
 from callboard.actors.settings import (
     GroupChanges,
     GroupOptions,
@@ -202,6 +204,11 @@ class Runtime:
             name="runtime",
             children=(
                 ChildSpec(name=WHEEL, start=partial(TimerWheel, TimerCounts()), backoff=IMMEDIATE),
+                ChildSpec(
+                    name=TURNS,
+                    start=partial(TurnGiver, session.limits.openings, session.limits.opening_bytes),
+                    backoff=IMMEDIATE,
+                ),
                 SupervisorSpec(name="topics"),
                 SupervisorSpec(name="groups"),
                 ChildSpec(

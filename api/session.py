@@ -197,11 +197,10 @@ class Session:
 
         Raises `TopicNotFound`, and what keeps it from being made.
         """
-        found = self.directory.outboxes.of(source)
-        is_ready = found is not None and (found.takes_delayed or not delays)
-        if not is_ready and self.directory.is_live(source):
+        found = self.directory.outboxes.of(source, delays=delays)
+        if found is None and self.directory.is_live(source):
             await self.ask_catalog(EnableOutbox(source.topic, delays))
-            found = self.directory.outboxes.of(source)
+            found = self.directory.outboxes.of(source, delays=delays)
         if found is None:
             raise TopicNotFound(f"topic {source.topic!r} was deleted.", topic=source.topic)
         return found
@@ -209,7 +208,7 @@ class Session:
     def outbox_client(self) -> OutboxClient:
         """What tells the forwarder of the acks with publishes that are on their way. Raises `RuntimeClosed`."""
         if self._outbox_client is None:
-            forwarder = self.directory.forwarder.ref
+            forwarder = self.directory.forwarder
             if forwarder is None:
                 raise RuntimeClosed(
                     f"the runtime on {self.place} is closing. Nothing was acked. Open it again."

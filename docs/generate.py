@@ -20,7 +20,7 @@ import click
 
 import callboard
 from callboard import events, hints, statistics
-from callboard.actors import settings
+from callboard.actors import messages, settings
 from callboard.cli import exits
 from callboard.cli.command_line import callboard as command_line
 from callboard.log import errors
@@ -29,6 +29,7 @@ from callboard.simulations.proof.safeguards import filled
 
 HERE = Path(__file__).resolve().parent
 HEAD = "<!-- Made from {source} by docs/generate.py: edit that, and run this again. -->\n"
+ACTORS = "principles/actors.md"
 TUTORIAL = "tutorial/test-your-first-actor.md"
 TUTORIAL_LEAVES_OUT = (" waits at ", "takes from its mailbox", "from here on nothing fails")
 """Lines of the story that the tutorial does not need."""
@@ -318,6 +319,18 @@ def proof_page() -> str:
     return filled((HERE / "principles/proof.md").read_text(encoding="utf-8"), caught_by())
 
 
+def actors_page() -> str:
+    """The page about actors, its table of notices made anew."""
+    page = (HERE / ACTORS).read_text(encoding="utf-8")
+    rows = [
+        f"| {sender} | {receiver} | {', '.join(f'`{kind.__name__}`' for kind in notices)} | {mark} |"
+        for sender, receiver, notices, mark in messages.EXCHANGES
+    ]
+    before, mark, after = page.partition("<!-- exchanges: generated -->\n")
+    head = ["| from | to | notices | mark |", "|---|---|---|---|"]
+    return "".join([before, mark, "\n".join([*head, *rows, ""]), after[after.index("<!-- end -->") :]])
+
+
 def tutorial_page() -> str:
     """The tutorial about a first test, with what pytest prints for it now."""
     page = (HERE / TUTORIAL).read_text(encoding="utf-8")
@@ -334,6 +347,7 @@ def tutorial_page() -> str:
 
 
 PAGES: dict[str, Callable[[], str]] = {
+    ACTORS: actors_page,
     "principles/proof.md": proof_page,
     "reference/api.md": api_page,
     "reference/command-line.md": command_line_page,

@@ -377,8 +377,7 @@ class Catalog(Actor[CatalogCommand]):
         live = self._launch(record)
         for outbox in live.outboxes:
             await self._calls.ask(outbox.port, OPEN_OWN_GROUP)
-            self._directory.outboxes.is_ready(outbox)
-            outbox.takes_delayed = record.outbox_delays
+            self._directory.outboxes.is_ready(outbox, delays=record.outbox_delays)
         return live.topic_id
 
     async def _delete(self, record: TopicRecord) -> None:

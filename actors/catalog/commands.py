@@ -201,6 +201,8 @@ CatalogCommand = CatalogOperation | IsTopic | ListGroups | ListTopics
 
 ROUTER: Final = "dead-letters"
 """The dead-letter router's name in the tree, directly below the root."""
+FORWARDER: Final = "outbox"
+"""The same of what forwards from outboxes."""
 
 
 @attrs.frozen

@@ -18,6 +18,7 @@ import attrs
 import trio
 
 from callboard.actors.catalog.commands import (
+    FORWARDER,
     ROUTER,
     OutboxOpened,
     RouteGroup,
@@ -48,10 +49,9 @@ from callboard.actors.partition.companion_partitions.outbox import (
     Outboxes,
     outbox_folder,
 )
-from callboard.actors.partition.openings import Openings
 from callboard.actors.partition.partition import Partition
 from callboard.actors.partition.port import REFUSING, PartitionPort, unavailable
-from callboard.actors.partition.spec import BackgroundAddress, PartitionSpec, ReadingGroups
+from callboard.actors.partition.spec import PartitionSpec, ReadingGroups
 from callboard.actors.partition.view import PartitionView
 from callboard.actors.recurring.commands import RECURRING
 from callboard.actors.recurring.spec import Zones
@@ -94,7 +94,8 @@ class Directory:
         self._views: dict[PartitionPort, PartitionView] = {}
         self._live_groups: dict[int, LiveGroup] = {}
         self._group_news: dict[int, GroupNews] = {}
-        self.router, self.forwarder = BackgroundAddress(), BackgroundAddress()
+        self.router: ActorRef[Any] | None = None
+        self.forwarder: ActorRef[Any] | None = None
         self._to_router = StandingNotices[RouteGroup | SourcesEnded]()
         """By group that names a topic for dead letters: the ids of the topics that it reads."""
         self._to_partitions: dict[PartitionPort, StandingNotices[Alter | AlterDelivery]] = {}
@@ -104,7 +105,6 @@ class Directory:
         self.run = 0
         """A number of this opening of the directory, once there is a waiting partition."""
         self.outboxes = Outboxes()
-        self.openings = Openings(limits.openings, limits.opening_bytes)
         self.windows = WindowBudget(limits.window_bytes)
         self._launched = 0
         """Partitions that were launched since other tasks were let run."""
@@ -185,7 +185,7 @@ class Directory:
         self._start_router()
 
     def _start_router(self) -> None:
-        self.router.ref = self._serve(ROUTER, self._to_router) or self.router.ref
+        self.router = self._serve(ROUTER, self._to_router) or self.router
 
     def _serve(self, name: str, notices: StandingNotices[Any] | Schedules) -> ActorRef[Any] | None:
         """Start the actor of that name, the first time, which hears these notices from now on."""
@@ -254,8 +254,8 @@ class Directory:
         partitions = tuple(
             attrs.evolve(
                 self._spec(record, index, record.settings),
-                router=self.router,
-                forwarder=self.forwarder,
+                router=ROUTER,
+                forwarder=FORWARDER,
                 groups=groups,
             )
             for index in range(record.settings.partitions)
@@ -285,7 +285,6 @@ class Directory:
             record.topic_id,
             index,
             settings,
-            self.openings,
             self.windows,
             self.wheel,
             holds=holds,
@@ -348,7 +347,7 @@ class Directory:
             opened = OutboxOpened(live.topic_id, source.index)
             self._to_forwarder.stand(opened, opened)
         live.outboxes = tuple(found)
-        self.forwarder.ref = self._serve("outbox", self._to_forwarder) or self.forwarder.ref
+        self.forwarder = self._serve(FORWARDER, self._to_forwarder) or self.forwarder
 
     async def made(self, live: LiveTopic) -> frozenset[str]:
         """Wait until each of the topic's partitions, and of those beside, runs or has failed: of which all have files.

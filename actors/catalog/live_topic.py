@@ -26,8 +26,6 @@ class LiveTopic:
     """Whether they are known to have their group, and so to keep what they are given."""
     outboxes: tuple[Outbox, ...] = ()
     """For what its acks publish, if they do."""
-    is_noting: bool = False
-    """A client waits for its folders to be made, and says so in the catalog."""
 
     @property
     def all_ports(self) -> tuple[PartitionPort, ...]:

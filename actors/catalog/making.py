@@ -27,13 +27,16 @@ class MadeFolders:
         self._directory = directory
         self._made: dict[str, frozenset[str]] = {}
         """By topic id: which folders are there."""
+        self._awaited: set[str] = set()
+        """By topic id: those for whose folders a task waits."""
         self._noting: dict[str, frozenset[str]] = {}
 
     def must_wait(self, live: LiveTopic, record: TopicRecord) -> bool:
         """Whether to `wait` for some of the topic's partitions."""
-        is_due = not live.is_noting and not {port.holds for port in live.all_ports} <= record.made
-        live.is_noting |= is_due
-        return is_due
+        if live.topic_id in self._awaited or {port.holds for port in live.all_ports} <= record.made:
+            return False
+        self._awaited.add(live.topic_id)
+        return True
 
     async def wait(self, live: LiveTopic) -> None:
         """Wait for the topic's partitions: what is there then is to be noted."""
@@ -41,7 +44,7 @@ class MadeFolders:
             with suppress(ActorStopped):
                 self._made[live.topic_id] = await self._directory.made(live)
         finally:
-            live.is_noting = False
+            self._awaited.discard(live.topic_id)
 
     def records(self, found: CatalogState) -> list[bytes]:
         """What is to be journalled beside a decision that makes this state, which has it then."""

@@ -47,6 +47,10 @@ class ActorSystem(SystemServices):
             )
         return ref
 
+    def find(self, path: str) -> ActorRef[Any] | None:
+        """The actor at `path`; None when there is none."""
+        return self._refs.get(path)
+
     def close(self, cause: BaseException | None) -> None:
         """The tree has ended: close every cell that is still open, so that no asker waits any more."""
         with ExitStack() as closing:  # all are closed, whatever foreign code raises that hears of one

@@ -1,6 +1,6 @@
 """Budget: bytes that several tasks of one owner may have taken together. Its owner alone writes it.
 
-A client's credit for a partition is one, and so is the memory that recoveries may use together.
+A client's credit for a partition is one.
 
 Invariants
 ----------

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from enum import IntEnum
+from enum import Enum, IntEnum, auto
 from typing import Any, Final, Literal, NamedTuple
 
 import attrs
@@ -103,6 +103,42 @@ class OpenAccount:
 @attrs.frozen
 class Wanted:
     """A task of a client waits for the partition. While it waits for its turn to open, it comes before others then."""
+
+
+class OpeningStage(Enum):
+    """How far a partition is that opens."""
+
+    WAITS = auto()
+    NEEDED = auto()
+    """It waits, and so does a task for it."""
+    BEGUN = auto()
+    HOLDS = auto()
+    """It has begun, and may hold the memory that it needs."""
+    ENDED = auto()
+
+
+@attrs.frozen
+class OpeningStands:
+    """A notice of a partition to the giver of turns: how far it is with opening."""
+
+    partition: int
+    """The number of its peer."""
+    topic_id: str
+    stage: OpeningStage
+    size_bytes: int = 0
+    """The memory that it needs, once it knows."""
+    is_overdue: bool = False
+    """It takes long, and does not count any more."""
+
+
+@attrs.frozen
+class TurnBegins:
+    """A notice of the giver of turns to a partition: it may open."""
+
+
+@attrs.frozen
+class MemoryHeld:
+    """A notice of the giver of turns to a partition: it may hold the memory that it needs."""
 
 
 @attrs.frozen

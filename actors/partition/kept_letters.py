@@ -38,7 +38,7 @@ class DeadLetterNotices:
     def has_dead(self, effect: e.HasDead) -> None:
         """Some have come about, or a core begins with some."""
         group_id, died, reason = effect
-        router = None if self._spec.router is None else self._spec.router.ref
+        router = self._context.system.find(self._spec.router)
         if router is not None and group_id not in self._said:
             self._said.add(group_id)
             if self._peer is None:

@@ -1,4 +1,4 @@
-"""Openings: how many partitions recover at once, and which is next.
+"""Openings: how many partitions recover at once, and which is next; and the actor that gives them their turns.
 
 Recovery reads delivery journals and the ends of logs into memory, so partitions take turns: at most `OPENINGS_MAX` at
 a time, and together they hold no more than an estimated `OPENING_BYTES_MAX`, unless one alone does. No topic has more
@@ -9,9 +9,13 @@ disk may hang for ever; its topic still has one turn less.
 A partition that a task publishes to, or reads by itself, is *needed*: its turn comes before all that are not. What
 goes to every partition of a topic, such as a consumer that joins, needs none more than the others.
 
+Each partition that opens is a peer of the actor (`opening_turn`). It says how far it is (`OpeningStands`), and hears
+that its turn has begun, and that it may hold what it needs. An incarnation of the actor hears all of that anew.
+
 Invariants
 ----------
-O1  Turns that count are at most `OPENINGS_MAX`, and hold at most `OPENING_BYTES_MAX` together, or one alone more.
+O1  Turns that count are at most `OPENINGS_MAX`, and hold at most `OPENING_BYTES_MAX` together, or one alone more. Those
+    that had begun when the actor restarted count too, and no other begins while they are more.
 O2  A topic's turns that have not ended, overdue ones included, are at most half of `OPENINGS_MAX`.
 O3  Of the turns that O1 and O2 let begin, needed ones begin first, in the rotation of their topics.
 """
@@ -20,95 +24,96 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 
 import attrs
-import trio
 
-from callboard.actors.partition.budget import Budget
+from callboard.actors.kernel import Actor, notify
+from callboard.actors.partition.commands import MemoryHeld, OpeningStage, OpeningStands, TurnBegins
 from callboard.log.limits import OPENING_BYTES_MAX, OPENINGS_MAX
 
 
 @attrs.define(eq=False)
 class Turn:
-    """One partition's recovery: waiting, counted, overdue or ended."""
+    """One partition's recovery: waiting, counted, overdue or ended. It calls `begins` and `holds` when it may."""
 
     topic_id: str
-    begun: trio.Event = attrs.field(factory=trio.Event)
+    begins: Callable[[], object]
+    holds: Callable[[], object]
     size_bytes: int = 0
     """What it holds."""
+    wanted_bytes: int = 0
+    """What it is to hold."""
+    has_begun: bool = False
     is_counted: bool = False
-    is_ended: bool = False
 
 
 class Openings:
-    """The turns of all partitions of a runtime."""
+    """The turns of all partitions of a runtime. Pure."""
 
     def __init__(self, count_max: int = OPENINGS_MAX, bytes_max: int = OPENING_BYTES_MAX) -> None:
         self._count_max = count_max
-        self.memory = Budget(bytes_max)
-        """What the turns that count hold of it."""
+        self._bytes_max = bytes_max
+        self.held_bytes = 0
+        """What the turns that count hold."""
         self.counted = 0
         """Turns that count."""
         self._running: dict[str, int] = {}
         """By topic id: turns that have begun and not ended."""
         self._needed, self._waiting = _Queue(), _Queue()
+        self._wanting: dict[Turn, None] = {}
+        """Turns that wait for memory, in their order."""
 
-    async def wait_turn(self, topic_id: str) -> Turn:
-        """A turn that has begun: `end` it. Cancelled: there is none."""
-        turn = Turn(topic_id)
-        self.add(turn)
-        return await self.wait(turn)
-
-    def add(self, turn: Turn) -> None:
-        """It is to begin: `wait` for that."""
-        self._waiting.add(turn)
-
-    async def wait(self, turn: Turn) -> Turn:
-        """Until it has begun: `end` it. Cancelled: there is none."""
+    def add(self, turn: Turn, *, is_needed: bool = False) -> None:
+        """It is to begin: when it is needed, before those that are not (O3)."""
+        (self._needed if is_needed else self._waiting).add(turn)
         self._admit()
-        try:
-            await turn.begun.wait()
-        except BaseException:
-            if turn.begun.is_set():
-                self.end(turn)
-            else:
-                self._waiting.remove(turn)
-                self._needed.remove(turn)
-            raise
-        return turn
+
+    def resume(self, turn: Turn, size_bytes: int) -> None:
+        """It had begun, and held this much, when an earlier incarnation ended."""
+        self._begin(turn)
+        turn.size_bytes = size_bytes
+        self.held_bytes += size_bytes
 
     def need(self, turn: Turn) -> None:
         """A task waits for this one (O3). A second call changes nothing."""
         if self._waiting.remove(turn):
             self._needed.add(turn)
 
-    async def hold(self, turn: Turn, size_bytes: int) -> None:
-        """Wait until that much memory may be held. Call it once for a turn."""
-        await trio.lowlevel.checkpoint()
-        await self.memory.take(size_bytes)
-        if turn.is_counted:
-            turn.size_bytes = size_bytes
-        else:
-            self.memory.give_back(size_bytes)
+    def hold(self, turn: Turn, size_bytes: int) -> None:
+        """It is to hold that much memory. A second call changes nothing."""
+        if turn.size_bytes or turn in self._wanting:
+            return
+        turn.wanted_bytes = size_bytes
+        self._wanting[turn] = None
+        self._grant()
 
     def overdue(self, turn: Turn) -> None:
         """A turn takes long: it no longer counts, and what it holds is not counted either."""
         if turn.is_counted:
             turn.is_counted = False
             self.counted -= 1
-            self.memory.give_back(turn.size_bytes)
+            self.held_bytes -= turn.size_bytes
+            self._grant()
             self._admit()
 
     def end(self, turn: Turn) -> None:
-        """A turn is over. Ending it twice is ending it once."""
-        if turn.is_ended:
+        """A turn is over, or given up before it began."""
+        if not turn.has_begun:
+            self._waiting.remove(turn)
+            self._needed.remove(turn)
             return
-        turn.is_ended = True
+        self._wanting.pop(turn, None)
         self._running[turn.topic_id] -= 1
         if not self._running[turn.topic_id]:
             del self._running[turn.topic_id]
         self.overdue(turn)
         self._admit()
+
+    def _begin(self, turn: Turn) -> None:
+        self._running[turn.topic_id] = self._running.get(turn.topic_id, 0) + 1
+        self.counted += 1
+        turn.has_begun = turn.is_counted = True
 
     def _admit(self) -> None:
         """Begin the turns for which there is room, topic by topic (O1, O2, O3)."""
@@ -116,13 +121,22 @@ class Openings:
             turn = self._needed.take(self._has_room) or self._waiting.take(self._has_room)
             if turn is None:
                 return
-            self._running[turn.topic_id] = self._running.get(turn.topic_id, 0) + 1
-            self.counted += 1
-            turn.is_counted = True
-            turn.begun.set()
+            self._begin(turn)
+            turn.begins()
 
     def _has_room(self, topic_id: str) -> bool:
         return self._running.get(topic_id, 0) < max(1, self._count_max // 2)
+
+    def _grant(self) -> None:
+        """Have those that wait longest hold what they want, as far as it fits; an overdue one waits for none."""
+        for turn in list(self._wanting):
+            if turn.is_counted:
+                if self.held_bytes and self.held_bytes + turn.wanted_bytes > self._bytes_max:
+                    return
+                turn.size_bytes = turn.wanted_bytes
+                self.held_bytes += turn.size_bytes
+            del self._wanting[turn]
+            turn.holds()
 
 
 class _Queue:
@@ -154,3 +168,38 @@ class _Queue:
         self._topics.move_to_end(topic_id)
         self.remove(turn)
         return turn
+
+
+class TurnGiver(Actor[OpeningStands]):
+    """The actor that gives partitions their turns to open."""
+
+    defers_interrupts = True
+
+    def __init__(self, count_max: int, bytes_max: int) -> None:
+        self.openings = Openings(count_max, bytes_max)
+        self._turns: dict[int, Turn] = {}
+        """By the number of the partition's peer."""
+
+    async def receive(self, message: OpeningStands) -> None:
+        """Act on how far a partition is."""
+        openings, turn, stage = self.openings, self._turns.get(message.partition), message.stage
+        if stage is OpeningStage.ENDED:
+            if turn is not None:
+                del self._turns[message.partition]
+                openings.end(turn)
+            return
+        has_begun = stage in (OpeningStage.BEGUN, OpeningStage.HOLDS)
+        if turn is None:
+            say = partial(notify, self.context.ref, message.partition)
+            turn = Turn(message.topic_id, partial(say, TurnBegins()), partial(say, MemoryHeld()))
+            self._turns[message.partition] = turn
+            if has_begun:
+                openings.resume(turn, message.size_bytes if stage is OpeningStage.HOLDS else 0)
+            else:
+                openings.add(turn, is_needed=stage is OpeningStage.NEEDED)
+        if stage is OpeningStage.NEEDED:
+            openings.need(turn)
+        if message.is_overdue:
+            openings.overdue(turn)
+        if message.size_bytes and stage is OpeningStage.BEGUN:
+            openings.hold(turn, message.size_bytes)

@@ -44,13 +44,13 @@ from callboard.actors.partition.delivery_journal import open_delivery_journal
 from callboard.actors.partition.group_states import PendingLease
 from callboard.actors.partition.kept_letters import DeadLetterNotices
 from callboard.actors.partition.noticed import NoticedStamps
-from callboard.actors.partition.openings import Turn
+from callboard.actors.partition.opening_turn import OpeningTurn
 from callboard.actors.partition.participants import JournalParticipant, LogParticipant
 from callboard.actors.partition.publishing.publishers import Publishers, publishers_of
 from callboard.actors.partition.queues import NEVER, Appends
 from callboard.actors.partition.reopening import open_lost
 from callboard.actors.partition.retaining import PublishersSummary, Retaining
-from callboard.actors.partition.spec import PartitionSpec, log_settings
+from callboard.actors.partition.spec import TURNS, PartitionSpec, log_settings
 from callboard.actors.settings import TopicSettings
 from callboard.actors.timing import Callback, Flag, Timers
 from callboard.log.errors import (
@@ -129,7 +129,8 @@ class Partition(Actor[c.PartitionCommand]):
         if turn is None:
             return
         self._has_started = True
-        self._dead_letters, self._outbox = DeadLetterNotices(context, self._spec), OutboxNotices(self._spec)
+        self._dead_letters = DeadLetterNotices(context, self._spec)
+        self._outbox = OutboxNotices(context.system, self._spec)
         core = self._core
         carried.has_expiries |= self._spec.settings.default_ttl is not None
         now, numbering = context.clock.monotonic(), self._journal.next_id
@@ -144,24 +145,24 @@ class Partition(Actor[c.PartitionCommand]):
         self._spec.hand_over.has_run = True
         self._maintain()
 
-    async def _turn_after(self, pause_s: float) -> Turn | None:
+    async def _turn_after(self, pause_s: float) -> OpeningTurn | None:
         """This partition's turn to recover; None when it is to stop instead."""
         with self.context.until_stop():
             if pause_s:
                 await self._timers.sleep(pause_s)
             await trio.lowlevel.checkpoint()
-            openings, turn, ref = self._spec.openings, Turn(self._spec.topic_id), self.context.ref
-            openings.add(turn)
+            turn, ref = OpeningTurn(self.context.actor(TURNS), self._spec.topic_id), self.context.ref
 
             def marked(mark: object) -> None:
                 if mark is ClientNews.WANTED:
-                    openings.need(turn)
+                    turn.need()
 
             watch_marks(ref, marked)
             try:
-                return await openings.wait(turn)
+                await turn.wait()
             finally:
                 watch_marks(ref, None)
+            return turn
         return None
 
     def _enter(self, state: str) -> None:
@@ -169,7 +170,7 @@ class Partition(Actor[c.PartitionCommand]):
         self._state = state
         notify_all(self.context.ref, c.StateChanged(state))
 
-    async def _has_recovered(self, turn: Turn) -> bool:
+    async def _has_recovered(self, turn: OpeningTurn) -> bool:
         """Recover; False when the disk is too full for what recovery must write.
 
         A recovery that takes long keeps only the partition's users waiting.
@@ -177,7 +178,7 @@ class Partition(Actor[c.PartitionCommand]):
 
         def tell_overdue() -> None:
             if overdue.has_come():
-                self._spec.openings.overdue(turn)
+                turn.overdue()
                 self.context.emit(notices.OpeningOverdue(self.context.path, OPENING_TURN_S))
 
         overdue = self._timers.timer(Callback(tell_overdue))
@@ -190,7 +191,7 @@ class Partition(Actor[c.PartitionCommand]):
             self._tell_lack(error)
             return False
         finally:
-            self._spec.openings.end(turn)
+            turn.end()
             overdue.cancel()
         return True
 
@@ -210,14 +211,14 @@ class Partition(Actor[c.PartitionCommand]):
         for damage in self._log.record.take_new():
             self._tell_damage(damage, is_new=True)
 
-    async def _recover(self, turn: Turn) -> None:
+    async def _recover(self, turn: OpeningTurn) -> None:
         spec, context = self._given.begun(), self.context
         self._spec, self._grows_old = spec, spec.settings.ages
         if context.disk is None:
             raise InternalError("a partition was started in a system without a disk", invariant="PA0")
         files = await context.disk.incarnate(spec.directory)
         journal, folder = await files.list(spec.journal_directory), await files.list(spec.directory)
-        await spec.openings.hold(turn, OPENING_BYTES_LEAST + sum([entry.size_bytes for entry in journal]))
+        await turn.hold(OPENING_BYTES_LEAST + sum([entry.size_bytes for entry in journal]))
         stamps = spec.hand_over.carried.stamps
         stamps.report = lambda *told: context.emit(notices.ClockWasAhead(context.path, *told))
         stamps.changed = lambda: None

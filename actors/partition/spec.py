@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
-from callboard.actors.kernel import ActorRef
 from callboard.actors.partition.choice.record_window import WindowBudget
 from callboard.actors.partition.commands import DeliverySettings, OpenGroup
 from callboard.actors.partition.hand_over import HandOver
-from callboard.actors.partition.openings import Openings
 from callboard.actors.partition.port import label_of
 from callboard.actors.settings import GroupSettings, Start, TopicSettings
 from callboard.actors.timing import WheelAddress
@@ -28,6 +26,8 @@ def partition_directory(topic_id: str, index: int | str) -> str:
     return f"topics/{topic_id}/{index}"
 
 
+TURNS: Final = "openings"
+"""The path of the actor that gives partitions their turns to open."""
 FOR_LOGS: Final = {
     field.name: field.name.removesuffix("_s")
     for field in attrs.fields(LogSettings)
@@ -97,13 +97,6 @@ class GroupOpenings:
         )
 
 
-@attrs.define(eq=False)
-class BackgroundAddress:
-    """Where the router, or the forwarder, is found; None until it is started. It then hears what to ask partitions."""
-
-    ref: ActorRef[Any] | None = None
-
-
 @attrs.frozen
 class ReadingGroups:
     """The groups that read a topic when it is launched. Those that begin at its beginning are open in its partitions at
@@ -125,7 +118,6 @@ class PartitionSpec:
     topic_id: str
     index: int
     settings: TopicSettings
-    openings: Openings
     windows: WindowBudget
     """Of all partitions of the runtime."""
     wheel: WheelAddress
@@ -134,10 +126,12 @@ class PartitionSpec:
     """What is in it besides what was published; "" for a partition of the topic itself."""
     is_made: bool = False
     """Its folder and that of its delivery journal were made before: when one is not there, it is gone."""
-    router: BackgroundAddress | None = None
-    """None for partitions that keep no dead letters of users' groups."""
-    forwarder: BackgroundAddress | None = None
-    """None for partitions that have no outbox."""
+    router: str = ""
+    """The path of the actor that hears of dead letters, which is started when there is something for it; "" for
+    partitions that keep none of users' groups.
+    """
+    forwarder: str = ""
+    """The same of what forwards from outboxes; "" for partitions that have none."""
     hand_over: HandOver = attrs.field(factory=HandOver)
     """What its incarnations hand on to each other."""
     groups: ReadingGroups = ReadingGroups()

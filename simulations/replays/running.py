@@ -140,7 +140,7 @@ def random_plan(seed: int, partitions: int, horizon_s: float, topic: str = TOPIC
     """A plan drawn from the seed: faults of every kind that a log survives, within this many virtual seconds."""
     actors = tuple(f"topics/{topic}/{index}" for index in range(partitions))
     space = FaultSpace(
-        actors=(*actors, "catalog", "timer-wheel", f"groups/{GROUP}"),
+        actors=(*actors, "catalog", "openings", "timer-wheel", f"groups/{GROUP}"),
         messages=("", "PublishMany", "Read", "Flush", "Fetch", "Ack"),
         faults=(1, 8),
         horizon_s=horizon_s,

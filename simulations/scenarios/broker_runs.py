@@ -29,7 +29,7 @@ from callboard.simulations.scenarios.traffic import IMPATIENT, LEVELS, STYLES, T
 from callboard.simulations.world import World
 
 PARTITIONS: Final = ("topics/orders/0", "topics/orders/1", "topics/orders/2")
-OTHERS: Final = ("catalog", "timer-wheel", "groups/group-0", "groups/group-1")
+OTHERS: Final = ("catalog", "openings", "timer-wheel", "groups/group-0", "groups/group-1")
 CONSUMERS: Final = ("group-0.1", "group-0.2", "group-1.1", "group-1.2", "group-2.1")
 FILES: Final = ("", "", "topics/", ".log", "delivery", "catalog")
 """Parts of paths that disk faults are about."""

@@ -108,7 +108,7 @@ class ExclusiveRuns:
             "SlowDisk": 1,
             "JumpClock": 1,
         },
-        actors=(*PARTITIONS, "groups/billing", "groups/billing", "catalog", "timer-wheel"),
+        actors=(*PARTITIONS, "groups/billing", "groups/billing", "catalog", "timer-wheel", "openings"),
         messages=("", "AssignPartition", "AssignPartition", "OpenGroup", "ReleaseConsumer", "Join", "Fetch"),
         verbs=("write", "sync"),
         errnos=("EIO",),

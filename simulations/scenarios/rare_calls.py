@@ -62,7 +62,7 @@ class RareCalls:
             "KillProcess": 1,
         },
         actors=(
-            *("catalog", "timer-wheel"),
+            *("catalog", "openings", "timer-wheel"),
             *("topics/c0-1/0", "topics/c1-1/0", "groups/c0-2", "user/odd"),
         ),
         verbs=("write", "sync"),

@@ -14,7 +14,7 @@ import trio.testing
 import callboard
 import callboard.actors
 from callboard.actors.kernel import Actor, Question
-from callboard.actors.messages import COMMANDS, broker_wire
+from callboard.actors.messages import ASKED, COMMANDS, EXCHANGES, broker_wire, notices_to
 from callboard.simulations.clock import VirtualClock
 from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.entropy import SeededEntropy
@@ -46,7 +46,9 @@ def test_the_commands_of_every_actor_are_known():
 
 def test_commands_are_frozen():
     """A command cannot be changed: it is a named tuple or a frozen attrs class."""
-    for command in [command for commands in COMMANDS for command in get_args(commands)]:
+    for command in [
+        command for commands in COMMANDS.values() for command in get_args(commands) or (commands,)
+    ]:
         assert issubclass(command, tuple) or command.__setattr__ is not object.__setattr__, command
 
 
@@ -58,23 +60,9 @@ def test_answers_are_known():
 
 def test_commands_that_are_asked_name_their_answers():
     """Type checkers know what the broker's own questions are answered with."""
-    commands = [command for each in COMMANDS for command in get_args(each)]
-    assert {command.__name__ for command in commands if not issubclass(command, Question)} == {
-        *("PublishOne", "PublishMany", "Fetch"),  # their replies are awaited elsewhere
-        *("WaitForReady", "WaitForVisible"),  # answered by notices, which say nothing
-        *(
-            "ProducerChanges",
-            "SettleUnawaited",
-            "RemainingMembers",
-            "Arm",
-            "Cancel",
-            "DeadLettersWait",
-            "RouteGroup",
-        ),  # told
-        *("SourcesEnded", "OutboxOpened", "WaitingOpened", "PublishesWait", "OpenAcks"),  # told
-        *("OpenAccount", "Wanted", "Departed", "Acted"),  # told
-        *("GroupDecided", "TopicSchedules"),  # told
-    }
+    for actor, commands in COMMANDS.items():
+        told = {command for command in get_args(commands) or (commands,) if not issubclass(command, Question)}
+        assert told <= notices_to(actor) | ASKED
 
 
 class Port:
@@ -102,3 +90,10 @@ async def test_actors_of_users_are_not_covered():
             async with consumer.receive(timeout=1) as message:
                 assert (message.value, message.offset) == (b"one", receipt.offset)
     assert got == [port]
+
+
+def test_the_table_of_exchanges_is_whole() -> None:
+    """Each notice that an actor understands is in the table, as said to that actor and to no other."""
+    for actor in COMMANDS:
+        said = {kind for each in EXCHANGES if actor in each.receiver for kind in each.notices}
+        assert notices_to(actor) == said, actor

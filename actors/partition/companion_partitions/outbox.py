@@ -21,7 +21,7 @@ def outbox_folder(index: int) -> str:
     return f"outbox-{index}"
 
 
-@attrs.define(eq=False)
+@attrs.frozen(eq=False)
 class Outbox:
     """One outbox partition."""
 
@@ -30,8 +30,6 @@ class Outbox:
     """The partition whose acks publish."""
     settings: TopicSettings
     """From when its group is open."""
-    takes_delayed: bool = False
-    """Whether it is durable that acks may publish what is delayed: an older version would lose it."""
 
 
 class Outboxes:
@@ -41,6 +39,8 @@ class Outboxes:
         self._all: dict[PartitionPort, Outbox] = {}
         self._ready: dict[PartitionPort, Outbox] = {}
         """By the partition whose acks publish."""
+        self._for_delayed: set[PartitionPort] = set()
+        """Those of which it is durable that acks may publish what is delayed: an older version would lose it."""
 
     def add(self, outbox: Outbox) -> None:
         """There is one more."""
@@ -51,15 +51,18 @@ class Outboxes:
         outbox = self._all.pop(port, None)
         if outbox is not None:
             self._ready.pop(outbox.source, None)
+            self._for_delayed.discard(outbox.source)
         return outbox
 
-    def of(self, source: PartitionPort) -> Outbox | None:
-        """The outbox of a partition, once it takes payloads."""
-        return self._ready.get(source)
+    def of(self, source: PartitionPort, *, delays: bool = False) -> Outbox | None:
+        """The outbox of a partition, once it takes payloads: with `delays`, delayed ones too."""
+        return self._ready.get(source) if source in self._for_delayed or not delays else None
 
-    def is_ready(self, outbox: Outbox) -> None:
-        """Its group is open: it keeps what it is given."""
+    def is_ready(self, outbox: Outbox, *, delays: bool) -> None:
+        """Its group is open: it keeps what it is given, and what is delayed if it may."""
         self._ready[outbox.source] = outbox
+        if delays:
+            self._for_delayed.add(outbox.source)
 
     def __iter__(self) -> Iterator[Outbox]:
         return iter(list(self._all.values()))

@@ -8,6 +8,7 @@ from callboard.actors.kernel import Peer
 from callboard.actors.partition import commands as c
 
 if TYPE_CHECKING:
+    from callboard.actors.kernel import ActorSystem
     from callboard.actors.partition import effects as e
     from callboard.actors.partition.spec import PartitionSpec
 
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 class OutboxNotices:
     """One partition's peer of the forwarder: it reports how many entries its outbox has."""
 
-    def __init__(self, spec: PartitionSpec) -> None:
+    def __init__(self, system: ActorSystem, spec: PartitionSpec) -> None:
+        self._system = system
         self._spec = spec
         self._peer: Peer[None, c.PublishesWait] | None = None
         self._entries = 0
@@ -24,7 +26,7 @@ class OutboxNotices:
 
     def moved(self, effect: e.OutboxMoved) -> None:
         """The outbox has gained or lost entries. A forwarder that is not started yet asks when it is."""
-        forwarder = None if self._spec.forwarder is None else self._spec.forwarder.ref
+        forwarder = self._system.find(self._spec.forwarder)
         if forwarder is None:
             return
         self._entries, self._has_new = effect.entries, self._has_new or effect.has_new

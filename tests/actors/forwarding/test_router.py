@@ -15,7 +15,6 @@ from callboard.actors.kernel import ActorSystem, Batch, MailboxSpec
 from callboard.actors.partition import effects as e
 from callboard.actors.partition.commands import DeadLettersWait
 from callboard.actors.partition.kept_letters import DeadLetterNotices
-from callboard.actors.partition.spec import BackgroundAddress
 from callboard.simulations.clock import VirtualClock
 from callboard.simulations.entropy import SeededEntropy
 
@@ -24,7 +23,8 @@ from callboard.simulations.entropy import SeededEntropy
 class Place:
     """What the notices need of a partition."""
 
-    router: BackgroundAddress
+    system: ActorSystem
+    router: str = "dead-letters"
     topic_id: str = "t1"
     index: int = 3
     path: str = "topics/orders/3"
@@ -42,13 +42,12 @@ def taken(cell: Any) -> list[Any]:
 
 def test_a_partition_says_once_until_it_is_asked_that_dead_letters_wait() -> None:
     """However many come about; of each group for itself; and nothing before there is a router."""
-    place = Place(BackgroundAddress())
+    system = ActorSystem(clock=VirtualClock(monotonic=lambda: 0.0), entropy=SeededEntropy(1))
+    place = Place(system)
     notices: Any = DeadLetterNotices(place, place)  # type: ignore[arg-type]
     has_dead = notices.has_dead
     has_dead(e.HasDead(1, 1, "r"))
-    system = ActorSystem(clock=VirtualClock(monotonic=lambda: 0.0), entropy=SeededEntropy(1))
-    ref = place.router.ref = system.register("dead-letters", MailboxSpec(1))
-    cell = ref._cell
+    cell = system.register("dead-letters", MailboxSpec(1))._cell
     for group_id in [1, 2] * 50:
         has_dead(e.HasDead(group_id, 1, "r"))
     assert taken(cell) == [DeadLettersWait("t1", 3, 1), DeadLettersWait("t1", 3, 2)]

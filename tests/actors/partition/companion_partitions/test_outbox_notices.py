@@ -8,8 +8,7 @@ from callboard.actors.kernel import ActorSystem, Batch, MailboxSpec
 from callboard.actors.partition import effects as e
 from callboard.actors.partition.commands import PublishesWait
 from callboard.actors.partition.companion_partitions.outbox_notices import OutboxNotices
-from callboard.actors.partition.openings import Openings
-from callboard.actors.partition.spec import BackgroundAddress, PartitionSpec
+from callboard.actors.partition.spec import PartitionSpec
 from callboard.actors.settings import TopicSettings
 from callboard.simulations.clock import VirtualClock
 from callboard.simulations.entropy import SeededEntropy
@@ -18,14 +17,14 @@ from callboard.simulations.entropy import SeededEntropy
 def test_one_notice_with_the_newest_count_is_on_its_way() -> None:
     """However often entries come and go; that some have come is not lost when others are forwarded since."""
     nobody: Any = None
-    forwarder, settings = BackgroundAddress(), TopicSettings()
-    spec = PartitionSpec("orders", "t1", 3, settings, Openings(1, 1), nobody, nobody, forwarder=forwarder)
-    notices = OutboxNotices(spec)
+    settings, system = (
+        TopicSettings(),
+        ActorSystem(clock=VirtualClock(monotonic=lambda: 0.0), entropy=SeededEntropy(1)),
+    )
+    spec = PartitionSpec("orders", "t1", 3, settings, nobody, nobody, forwarder="outbox")
+    notices = OutboxNotices(system, spec)
     notices.moved(e.OutboxMoved(9, has_new=True))  # there is no forwarder yet, which asks when there is
-    system = ActorSystem(clock=VirtualClock(monotonic=lambda: 0.0), entropy=SeededEntropy(1))
-    ref = system.register("outbox", MailboxSpec(1))
-    cell = ref._cell
-    forwarder.ref = ref
+    cell = system.register("outbox", MailboxSpec(1))._cell
 
     def taken() -> list[Any]:
         return [message for message, _ in Batch(cell.mailbox, 100)]

@@ -76,6 +76,8 @@ async def open_delivery_journal(
                 for entry in entries
                 if is_wrong_file(entry)
             ]
+            if displaced:
+                damage = None  # which says that nothing was changed
             if await holds_another(files, spec.journal_directory, regular_sizes(entries)):
                 damage = LogCorrupt(f"journal {spec.journal_directory}: {STRANGE}")
                 # First, so that a crash before the end of this does not leave a journal that seems to be new.
@@ -91,11 +93,12 @@ async def open_delivery_journal(
         else:
             journal, states = await _opened(files, spec, context, is_damaged=is_gone)
     states.wrong_files = [*displaced, *journal.wrong_files]
+    losses = states.losses(spec.journal_directory)
     if states.wrong_files and not states.lost_sequences:
-        context.emit(JournalSalvaged(context.path, "; ".join(states.losses)))
+        context.emit(JournalSalvaged(context.path, "; ".join(losses)))
     if states.lost_sequences:
         states.replayed(journal.next_id, journal.next_sequence)
-        context.emit(JournalSalvaged(context.path, str(damage or "; ".join(states.losses))))
+        context.emit(JournalSalvaged(context.path, str(damage) if damage else "; ".join(losses)))
         journal.needs_healing = True  # with the next records, unless it is healed here
         # Groups that are opened anew are such records: until they are written, the journal says that it has losses.
         if not spec.hand_over.carried.lost_readers(states.groups):

@@ -424,14 +424,13 @@ class GroupStates:
         """The journal lost the records `first` to `last`: what is replayed next may not fit."""
         self.lost_sequences.append((first, last))
 
-    @property
-    def losses(self) -> list[str]:
-        """What the journal lost, and what was in its place, for people."""
+    def losses(self, directory: str) -> list[str]:
+        """What the journal in `directory` lost, and what was in its place, for people."""
         lost = [
-            f"{f'records {first} to {last} are' if last < GONE_FROM else 'all that it said is'} lost"
+            f"{directory}: {f'records {first} to {last} are' if last < GONE_FROM else 'all that it said is'} lost"
             for first, last in self.lost_sequences
         ]
-        return [f"delivery journal: {words}" for words in (*lost, *self.wrong_files)]
+        return lost + self.wrong_files
 
     def replayed(self, numbering: int, sequence: int) -> None:
         """The replay is over, and the next record has this sequence. After a loss all leases end, and neither the

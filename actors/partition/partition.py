@@ -68,6 +68,7 @@ from callboard.log.partition.partition_log import PartitionLog
 from callboard.log.seams.clock import wall_offset
 from callboard.log.segments.reading import Reading
 from callboard.log.segments.segments import Damage
+from callboard.log.segments.small_files import entries_of
 
 SPACE_RETRY_S = 5.0
 """A recovery for which the disk was too full is tried again after this."""
@@ -217,7 +218,7 @@ class Partition(Actor[c.PartitionCommand]):
         if context.disk is None:
             raise InternalError("a partition was started in a system without a disk", invariant="PA0")
         files = await context.disk.incarnate(spec.directory)
-        journal, folder = await files.list(spec.journal_directory), await files.list(spec.directory)
+        journal, folder = await entries_of(files, spec.journal_directory), await files.list(spec.directory)
         await turn.hold(OPENING_BYTES_LEAST + sum([entry.size_bytes for entry in journal]))
         stamps = spec.hand_over.carried.stamps
         stamps.report = lambda *told: context.emit(notices.ClockWasAhead(context.path, *told))
@@ -609,7 +610,7 @@ class Partition(Actor[c.PartitionCommand]):
             history_bytes=self._journal.history_bytes,
             dropped_history_bytes=self._journal.dropped_history_bytes,
             gaps=tuple(str(gap) for gap in log.gaps),
-            damages=(*map(str, log.damages), *core.states.losses),
+            damages=(*map(str, log.damages), *core.states.losses(self._spec.journal_directory)),
             groups=tuple(group.statistics(log.visible_end) for group in core.states),
         )
 

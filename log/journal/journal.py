@@ -97,7 +97,8 @@ from callboard.log.seams.entropy import Entropy
 from callboard.log.segments.filling import new_segment_id
 from callboard.log.segments.open_segment import open_segment
 from callboard.log.segments.segment_file import SegmentFile, segment_path, segment_sizes
-from callboard.log.segments.wrong_kind import wrong_kind
+from callboard.log.segments.small_files import entries_of
+from callboard.log.segments.wrong_kind import check_segments, wrong_kind
 
 TOP_UPS_PER_RESERVE: Final = 2
 """What part of the reserve is written beyond it each time that it is topped up."""
@@ -196,9 +197,9 @@ class Journal:
         `needs_healing` set; so does one that is without a segment, or cannot sync its names, on a full disk. With
         `is_damaged` nothing is written, what can be read is replayed, and the journal needs healing.
 
-        Raises `LogCorrupt` when events are damaged that no later snapshot replaces, or when events are missing that
-        `proven_end` or the `committed` file proves; `FormatTooNew` when a newer Callboard wrote something;
-        `StorageError` when the disk fails. Errors of the owner come out as they are.
+        Raises `LogCorrupt` when events are damaged that no later snapshot replaces, when events are missing that
+        `proven_end` or the `committed` file proves, or when a folder is in the place of a file; `FormatTooNew` when a
+        newer Callboard wrote something; `StorageError` when the disk fails. Errors of the owner come out as they are.
         """
         journal = cls(
             files=files,
@@ -257,8 +258,10 @@ class Journal:
     async def _recover(self, owner: Owner) -> None:
         await self._open_mark()
         found = JournalOpening(self._files, self.directory, owner, self._end.sequence)
+        entries = await self._files.list(self.directory)
+        check_segments(self.directory, entries)
         try:
-            await found.run(await remove_unfinished(self._files, self.directory))
+            await found.run(await remove_unfinished(self._files, self.directory, entries))
         except PlanFailed as error:
             raise error_of(self.directory, "opening", error) from error
         self.recovery = found.recovery
@@ -295,6 +298,7 @@ class Journal:
             await make_directory(self._files, self.directory)
         except PlanFailed as error:
             if not lacks_space(error):
+                await entries_of(self._files, self.directory)  # raises when a place above it is no folder
                 raise error_of(self.directory, "opening", error) from error
             self._lacks_directory = True
             return

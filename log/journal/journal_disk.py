@@ -10,6 +10,7 @@ from callboard.log.format.frame import frame_length
 from callboard.log.seams.disk import (
     Buffer,
     Close,
+    Entry,
     Incarnation,
     MakeDirectory,
     Open,
@@ -56,9 +57,8 @@ async def segment_bases(files: Incarnation, directory: str) -> list[int]:
     return list(segment_sizes(await files.list(directory)))
 
 
-async def remove_unfinished(files: Incarnation, directory: str) -> list[int]:
+async def remove_unfinished(files: Incarnation, directory: str, entries: Sequence[Entry]) -> list[int]:
     """Remove segments whose creation did not end. Returns the base offsets of the others, rising."""
-    entries = await files.list(directory)
     unfinished = [entry.name for entry in entries if entry.name.endswith(NEW_SUFFIX)]
     if unfinished:
         await files.submit([Unlink(f"{directory}/{name}") for name in unfinished])
@@ -79,7 +79,7 @@ async def start_segment(
     unfinished file is removed then.
     """
     size = frame_length(frames)
-    await remove_unfinished(files, segment.directory)
+    await remove_unfinished(files, segment.directory, await files.list(segment.directory))
     for reserve in reserves:
         verbs = [*first, *segment.start_verbs(header, allocate_bytes=size + reserve if reserve else 0)]
         if frames:

@@ -286,7 +286,7 @@ class LogRepair:
             await self.quarantine.move_whole(path)
         if not await self.files.list(found.directory):  # a folder that is gone
             await make_directory(self.files, found.directory)
-        await remove_unfinished(self.files, found.directory)
+        await remove_unfinished(self.files, found.directory, await self.files.list(found.directory))
         for state in found.refused:
             await self._set_aside(state)
         await self._rename(misnamed)

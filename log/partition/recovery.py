@@ -70,6 +70,7 @@ from callboard.log.segments.segment_file import SegmentFile, segment_sizes
 from callboard.log.segments.segment_scan import damages_of, ensure_open, scan_from
 from callboard.log.segments.segments import UNKNOWN, Damage, SegmentList, StoredSegment
 from callboard.log.segments.small_files import read_whole, replace_whole
+from callboard.log.segments.wrong_kind import check_segments
 
 FOLDER_GONE: Final = "the folder of the log is gone"
 FOLDER_EXCHANGED: Final = "its folder holds another log, and its own is not there"
@@ -128,8 +129,8 @@ async def open_partition(writer: SegmentWriter, named_end: int, *, is_gone: bool
 
     With `is_gone` there is nothing of what was there, and the log begins anew.
 
-    Raises `StorageError` when the disk refuses (also when it is full and frames must be written anew), and
-    `FormatTooNew`.
+    Raises `StorageError` when the disk refuses (also when it is full and frames must be written anew), `LogCorrupt`
+    when a folder is in the place of a file, and `FormatTooNew`.
     """
     files, directory, quarantine = writer.files, writer.directory, writer.quarantine
     folder = await open_folder(writer, is_gone=is_gone)
@@ -190,6 +191,7 @@ async def open_folder(writer: SegmentWriter, *, is_gone: bool) -> FolderContents
     """
     files, directory = writer.files, writer.directory
     entries = await ensure_directory(files, directory)
+    check_segments(directory, entries)
     names = {entry.name for entry in entries}
     stored = await read_whole(files, f"{directory}/{COMMITTED_NAME}") if COMMITTED_NAME in names else None
     is_noted = DAMAGES_NAME in names or noted_entries(stored or b"", directory) > 0

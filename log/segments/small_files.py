@@ -52,6 +52,16 @@ async def read_whole(files: Incarnation, path: str) -> bytes | None:
         await files.submit((Close(handle),))
 
 
+async def entries_of(files: Incarnation, folder: str) -> list[Entry]:
+    """What is in a folder, nothing when it is missing. Raises `StorageError`, of the first place that is no folder."""
+    try:
+        return await files.list(folder)
+    except StorageError:
+        if folder:
+            await entries_of(files, folder.rpartition("/")[0])
+        raise
+
+
 async def listed(files: Incarnation, folder: str) -> list[Entry]:
     """What is in a folder; nothing where it is none: what has its place is reported by `wrong_kinds`."""
     try:

@@ -1,7 +1,7 @@
 """Any file of a directory is damaged while it is closed: the files of logs, journals, the catalog, anything.
 
-Or something is in a wrong place, and nothing else is damaged: then `verify`, opening and `repair` name that place, and
-`repair` throws nothing away.
+Or something is in a wrong place, and nothing else is damaged: then `verify`, `repair --dry-run`, opening, and the
+statistics of what was opened name exactly that place, and `repair` throws nothing away.
 
 What other damage costs is not known, so little is promised: no consumer is handed bytes that were never published, or a
 message of another topic; what cannot open or read says why, and never that Callboard is wrong; `verify` changes
@@ -10,6 +10,7 @@ nothing; and what `repair` has repaired `verify` finds whole, when the disk has 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -82,6 +83,11 @@ class Keeper(DurableActor[int, int]):
         self.sum = state
 
 
+def is_named(place: str, words: str) -> bool:
+    """Whether the path stands there by itself: not as the beginning, or the end, of another one."""
+    return re.search(rf"(?<![\w/.-]){re.escape(place)}(?![\w/-]|\.\w)", words) is not None
+
+
 @attrs.frozen(kw_only=True)
 class FileTraffic(Traffic):
     """What is there before the damage, what is damaged, and what an operator does then."""
@@ -119,7 +125,7 @@ class FileDamageLife:
         self._left: list[str] = []
         self._is_damaged = False
         self._misplaced: list[str] = []
-        """What is in a wrong place, until something is opened, or repaired."""
+        """Places that hold what is not theirs, or nothing, until something is opened, or repaired."""
         world.limits = limits_of(traffic.limits)
         world.disk.damage_budget.beyond = True
 
@@ -134,15 +140,18 @@ class FileDamageLife:
             if self._traffic.wrong_place:
                 self._misplaced = damaging.misplace(self._traffic.wrong_place)
                 self._world.note(f"{self._traffic.wrong_place}: {', '.join(self._misplaced)}")
+                # Whatever comes next: neither changes anything.
+                self._left = ["verify", "foretell"]
             for kind in () if self._traffic.wrong_place else self._traffic.damages:
                 words = damaging.damage(kind)
                 if words is not None:
                     self._world.note(words)
-            self._left = list(self._traffic.steps)
+            self._left += self._traffic.steps
             await trio.lowlevel.checkpoint()
         steps = {
             "verify": self._verify,
             "read": self._read_offline,
+            "foretell": self._foretell,
             "repair": self._repair,
             "open": self._open,
             "open on a full disk": self._open_full,
@@ -252,22 +261,29 @@ class FileDamageLife:
     async def _verify(self, machine: Machine) -> None:
         """Look for damage, and change nothing."""
         told: list[Progress] = []
-        before = machine.disk.files()
+        before, failed = machine.disk.files(), self._failed
         report = await verify_directory(machine.disk, progress=told.append)
-        if self._traffic.wrong_place != "folder missing":  # that only the catalog knows
-            self._expect_named("verify", [str(problem) for problem in report.problems])
+        self._expect_named("verify", [str(problem) for problem in report.problems], failed)
         if machine.disk.files() != before:
             raise self._world.broken(Violation(UNCHANGED, "files differ afterwards"))
 
-    def _expect_named(self, who: str, told: Iterable[str]) -> None:
-        """All that is in a wrong place is named, or the log that it is a file of, unless the disk has failed."""
+    @property
+    def _failed(self) -> int:
+        """How often something was made to fail."""
+        return self._world.fault_counts.total()
+
+    def _expect_named(
+        self, who: str, told: Iterable[str], failed: int, places: Iterable[str] | None = None
+    ) -> None:
+        """Each of the places is named, exactly, unless something was made to fail since it was `failed` times.
+
+        Without a runtime, those are the places whose being wrong can be seen without the catalog.
+        """
+        if places is None:
+            places = () if self._traffic.wrong_place == "folder missing" else self._misplaced
         words = "\n".join(told)
-        left = [
-            place
-            for place in self._misplaced
-            if not (place in words or f" {place.rpartition('/')[0]}: " in words)
-        ]
-        if left and not self._world.fault_counts.total():
+        left = [place for place in places if not is_named(place, words)]
+        if left and self._failed == failed:
             told_words = f"{self._traffic.wrong_place}: {who} does not name {left}, but {words!r:.200}"
             raise self._world.broken(Violation(NAMED, told_words))
 
@@ -290,42 +306,55 @@ class FileDamageLife:
                 await reader.offset_at(self._world.clock.wall_us() - 1_000_000)
                 await reader.close()
 
+    async def _foretell(self, machine: Machine) -> None:
+        """Have a repair say what it would do, and change nothing."""
+        before, failed = machine.disk.files(), self._failed
+        foretold = await repair_directory(machine.disk, dry_run=True)
+        self._expect_named("repair --dry-run", map(str, foretold.actions), failed)
+        if machine.disk.files() != before:
+            raise self._world.broken(
+                Violation(UNCHANGED, "files differ after a repair that was to change nothing")
+            )
+
     async def _repair(self, machine: Machine) -> None:
-        disk, counts = machine.disk, self._world.fault_counts
-        failed = sum(counts.values())
-        foretold = await repair_directory(disk, dry_run=True)
+        disk, failed = machine.disk, self._failed
+        await self._foretell(machine)
         has_content = CONTENT in disk.files().values()
-        if self._traffic.wrong_place != "folder missing":
-            self._expect_named("repair --dry-run", map(str, foretold.actions))
         self._misplaced.clear()
         await repair_directory(disk, accept=self._entropy.random() < 0.3, now_us=self._world.clock.wall_us())
         if has_content and CONTENT not in disk.files().values():
             raise self._world.broken(Violation(MENDED, "repair has thrown away what was in a wrong place"))
         report = await verify_directory(disk)
         left = [problem for problem in report.problems if problem.kind != "catalog"]
-        if left and sum(counts.values()) == failed:
+        if left and self._failed == failed:
             raise self._world.broken(Violation(MENDED, f"after a repair there is {left[0]!r:.300}"))
 
     # -- with one
 
     async def _open(self, machine: Machine) -> None:
         """Open, and do everything that can be done with what is there."""
-        begun, misplaced = len(self._world.history), [*self._misplaced]
+        begun, failed = len(self._world.history), self._failed
+        places = [place for place in self._misplaced if place.startswith(OPENED)]
         self._misplaced.clear()
         try:
-            await self._use(machine)
+            await self._use(machine, places)
         except CallboardError as error:
             self._world.note(f"opening: {error}")
             raise
         finally:
-            self._misplaced = [place for place in misplaced if place.startswith(OPENED)]
             if not machine.dead:
                 told = self._world.history.entries[begun:]
-                self._expect_named("opening", [f"{entry.who}: {entry.detail}" for entry in told])
-            self._misplaced.clear()
+                words = [f"{entry.who}: {entry.detail}" for entry in told]
+                self._expect_named("opening", words, failed, places)
 
-    async def _use(self, machine: Machine) -> None:
+    async def _use(self, machine: Machine, places: Iterable[str]) -> None:
+        failed = self._failed
         async with machine.open_runtime() as runtime:
+            statistics = await runtime.stats()
+            if all(partition.state == "running" for partition in statistics.partitions):
+                several = (statistics.catalog, *statistics.partitions)
+                words = [damage for each in several for damage in each.damages]
+                self._expect_named("what was opened", words, failed, places)
             for topic in runtime.topics():
                 await self._within(topic.describe)
                 await self._within(self._read, topic)

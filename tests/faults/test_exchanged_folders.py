@@ -236,7 +236,7 @@ async def test_opening_reports_exchanged_folders_of_delivery_journals(
             assert {event.path for event in events} == {f"topics/orders/{name}" for name in names}
             assert all("holds another log" in event.damage for event in events)
             assert damages
-            assert all("delivery journal: all that it said is lost" in words for words in damages)
+            assert all("/delivery: all that it said is lost" in words for words in damages)
         if not holds:
             async with runtime.topic("orders").subscribe("group") as consumer:
                 taken = {((message := await consumer.get()).partition, message.offset) for _ in range(8)}

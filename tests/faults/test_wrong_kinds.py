@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import trio
 
 import callboard
 from callboard.actors.notices import JournalSalvaged
+from callboard.actors.partition.delivery_journal import DISPLACED
 from callboard.cli.journals import with_contents
 from callboard.log.host.disk import HostDisk
 from callboard.log.offline.repair import RepairReport, repair_directory
@@ -154,6 +156,7 @@ async def test_opening_reports_it_in_words_and_serves_the_other_topic(
     assert all("other" not in words for words in told) or is_shared
     for words in told:
         assert "callboard repair" in words
+        assert re.search(rf"{re.escape(path)}(?![\w/])", words)
         assert "verb" not in words
         assert "plan" not in words
     await repaired(directory)
@@ -222,6 +225,54 @@ async def test_opening_reports_a_folder_in_the_place_of_the_committed_file_of_a_
     async with world.open() as runtime:
         (partition,) = await runtime.topic("jobs").describe()
         assert partition.damages == ()
+
+
+async def test_opening_reports_a_folder_in_the_place_of_a_segment_of_a_delivery_journal(
+    autojump_clock: Any, world: Any
+) -> None:
+    """What the groups had settled since is lost without any other trace when no sync of it is on record."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 3)
+        async with topic.subscribe("group") as consumer:
+            await (await consumer.get()).ack()
+    folder = f"topics/{topic.topic_id}/0/delivery"
+    path = f"{folder}/00000000000000000099.log"
+    world.put(f"{path}/kept", b"content")
+    async with world.open() as runtime:
+        (partition,) = await runtime.topic("jobs").describe()
+        told = [
+            logged.event.damage for logged in runtime.events() if isinstance(logged.event, JournalSalvaged)
+        ]
+        assert told == [f"{path}: {DISPLACED}"]
+        assert partition.damages == tuple(told)
+        async with runtime.topic("jobs").subscribe("group") as consumer:
+            assert (await consumer.get()).offset == 1
+    async with world.open() as runtime:
+        (partition,) = await runtime.topic("jobs").describe()
+        assert partition.damages == ()
+
+
+async def test_a_folder_in_the_place_of_a_segment_is_refused_and_no_record_counts_as_lost(
+    autojump_clock: Any, world: Any
+) -> None:
+    """As any other thing in its place; when the file is put back, all is there."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 3)
+    path = f"topics/{topic.topic_id}/0/{SEGMENT}"
+    content = world.disk.files()[path]
+    world.disk.tree.unlink(path)
+    world.put(f"{path}/kept", b"content")
+    async with world.open() as runtime:
+        with pytest.raises(
+            callboard.PartitionUnavailable, match=f"{path} is a folder, and a file belongs there"
+        ):
+            await runtime.topic("jobs").publish(b"more", partition=0)
+    world.disk.tree.unlink(f"{path}/kept")
+    world.disk.tree.directory(path.rpartition("/")[0]).change({SEGMENT: None})
+    world.put(path, content)
+    async with world.open() as runtime:
+        assert [record.offset async for record in runtime.topic("jobs").read()] == [0, 1, 2]
+        assert (await runtime.topic("jobs").describe())[0].damages == ()
 
 
 async def test_a_lock_that_is_no_file_is_refused_with_what_to_do(tmp_path: Path) -> None:

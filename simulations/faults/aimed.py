@@ -185,6 +185,19 @@ def at_questions(entropy: Entropy, partitions: Sequence[str], horizon_s: float) 
     return found
 
 
+def late_answers(entropy: Entropy, partitions: Sequence[str], horizon_s: float) -> list[Fault]:
+    """One to three times a partition answers late for a while: consumers go on with the others, and come back to it."""
+    return [
+        DelayMailbox(
+            At(round(entropy.random() * horizon_s, 3)),
+            _one(entropy, partitions),
+            delay_s=round(0.02 + 0.2 * entropy.random(), 3),
+            for_s=round(0.1 + 2.0 * entropy.random(), 2),
+        )
+        for _ in range(1 + int(entropy.random() * 3))
+    ]
+
+
 def on_messages(
     entropy: Entropy, actors: Sequence[str], messages: Sequence[str], horizon_s: float
 ) -> list[Fault]:

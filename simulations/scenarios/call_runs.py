@@ -164,8 +164,11 @@ class EveryCall:
     )
 
     def aimed(self, entropy: SeededEntropy) -> list[Fault]:
-        """In some seeds partitions crash on what consumers ask of them."""
-        return aimed.at_questions(entropy, PARTITIONS[:2], 3.0) if entropy.random() < 0.35 else []
+        """In some seeds partitions crash on what consumers ask of them, in others one of them answers late."""
+        chance = entropy.random()
+        if chance < 0.35:
+            return aimed.at_questions(entropy, PARTITIONS[:2], 3.0)
+        return aimed.late_answers(entropy, PARTITIONS, 1.5) if chance < 0.7 else []
 
     def workload(self, entropy: SeededEntropy) -> CallTraffic:
         """A few messages, which come all the time, few consumers, and leases of all lengths."""

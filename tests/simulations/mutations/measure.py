@@ -20,13 +20,14 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from planting import HERE, SEEDS, Caught, caught, mutations, search_each, standard
+from planting import HERE, SEEDS, Caught, caught, in_sweep, mutations, search_each, standard
 
 NOTHING = "nothing planted"
 
 HEADER = """\
-# What found each planted bug: after how many seeds of a standard sweep (0: none of those, but one of the scenario that
-# the bug names), which, and what it found broken. Written by measure.py. Bugs that are missing here were found by none.
+# Which seed found each planted bug, and what it found broken: the first of a standard sweep, or else of the scenario
+# that the bug names. `swept`: before those only so many seeds of the sweep were tried. Written by measure.py. Bugs that
+# are missing here were found by none.
 """
 
 
@@ -60,8 +61,7 @@ def main() -> None:
         if found is not None:
             known[name] = found
         store(known)
-        after = "missed" if found is None else found.seeds or "own"
-        print(f"{after:>6}  {name}: {_told(found)}", flush=True)
+        print(f"{'missed' if found is None else 'found':>6}  {name}: {_told(found)}", flush=True)
     report(known, time.monotonic() - began)
 
 
@@ -88,7 +88,7 @@ def _told(found: Caught | None) -> str:
 def report(known: dict[str, Caught], seconds: float) -> None:
     """How many were found, and how fast."""
     everything = mutations()
-    found = [known[m.name].seeds for m in everything if m.name in known and known[m.name].seeds]
+    found = list(in_sweep(known).values())
     print(
         f"{len(found)} of {len(everything)} found ({100 * len(found) // max(1, len(everything))} %)"
         f", {len(known) - len(found)} more by their own scenarios",
@@ -110,10 +110,10 @@ def efficiency(known: dict[str, Caught]) -> None:
     """
     order = [scenario for scenario, _ in standard(SEEDS)]
     costs = {name: float(row["cost_s"]) for name, row in weights().items()}
-    swept = {name: found for name, found in known.items() if found.seeds}
-    searched = [order[: swept[m.name].seeds] if m.name in swept else order for m in mutations()]
+    swept = in_sweep(known)
+    searched = [order[: swept[m.name]] if m.name in swept else order for m in mutations()]
     ran = Counter(scenario for scenarios in searched for scenario in scenarios)
-    first = Counter(found.scenario for found in swept.values())
+    first = Counter(known[name].scenario for name in swept)
     minutes = {name: count * costs[name] / 60 for name, count in ran.items()}
     print(f"{len(swept) / sum(minutes.values()):.2f} bugs found per minute of one core")
     for name in sorted(minutes, key=lambda name: -first[name] / minutes[name]):
@@ -136,6 +136,7 @@ def store(known: dict[str, Caught]) -> None:
             fields = ", ".join(
                 f"{name} = {value if isinstance(value, int) else quoted(value)}"
                 for name, value in found._asdict().items()
+                if name != "swept" or value < SEEDS
             )
             rows.append(f"{quoted(mutation.name)} = {{ {fields} }}")
     (HERE / "caught.toml").write_text("\n".join(rows) + "\n", "utf-8")

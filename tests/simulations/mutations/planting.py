@@ -51,15 +51,16 @@ class Mutation(NamedTuple):
 
 
 class Caught(NamedTuple):
-    """What found a mutation: after how many seeds of a sweep, which, and what it found broken.
+    """What found a mutation: which seed, and what it found broken.
 
-    `seeds` is 0 when no seed of the sweep did, but one of the scenario that the mutation names.
+    `swept`: how many seeds of a standard sweep were tried before those of the scenario that the mutation names. When
+    they were not all, another one of the sweep may find it, too.
     """
 
-    seeds: int
     scenario: str
     seed: int
     promise: str
+    swept: int = SEEDS
 
 
 def mutations() -> list[Mutation]:
@@ -150,10 +151,10 @@ def fork(mutation: Mutation | None, seeds: Sequence[tuple[str, int]] | int) -> i
         found = _search(list(standard(seeds)) if isinstance(seeds, int) else seeds)
         if found is None and mutation is not None and mutation.scenario and isinstance(seeds, int):
             own = _search([(mutation.scenario, seed) for seed in range(OWN_SEEDS)])
-            found = None if own is None else own._replace(seeds=0)
+            found = None if own is None else own._replace(swept=seeds)
         os.write(answer, json.dumps([] if found is None else list(found)).encode())
     except BaseException as error:  # noqa: BLE001 - whatever it is, the parent is told, and the child ends here
-        os.write(answer, json.dumps([0, "", 0, f"importing raised {error!r:.200}"]).encode())
+        os.write(answer, json.dumps(["", 0, f"importing raised {error!r:.200}"]).encode())
     finally:
         os._exit(0)
 
@@ -164,7 +165,7 @@ def _search(seeds: Sequence[tuple[str, int]]) -> Caught | None:
     from callboard.simulations.world import Settings
 
     settings = Settings(trace="off", tick_limit=200_000)
-    for count, (scenario, seed) in enumerate(seeds, 1):
+    for scenario, seed in seeds:
         signal.signal(signal.SIGALRM, _too_long)
         signal.alarm(RUN_S)
         try:
@@ -174,7 +175,7 @@ def _search(seeds: Sequence[tuple[str, int]]) -> Caught | None:
         finally:
             signal.alarm(0)
         if failure is not None:
-            return Caught(count, scenario, seed, promise_of(failure))
+            return Caught(scenario, seed, promise_of(failure))
     return None
 
 
@@ -191,6 +192,16 @@ def standard(count: int) -> Iterator[tuple[str, int]]:
     sweep = Sweep(shares(count, weights), 0, "")
     while (chunk := sweep.next_chunk(1)) is not None:
         yield chunk.scenario, chunk.first
+
+
+def in_sweep(known: dict[str, Caught]) -> dict[str, int]:
+    """After how many seeds of a standard sweep, as it is shared out now, each was found; without those of no sweep."""
+    places = {where: count for count, where in enumerate(standard(SEEDS), 1)}
+    return {
+        name: places[found.scenario, found.seed]
+        for name, found in known.items()
+        if (found.scenario, found.seed) in places
+    }
 
 
 def search_each(
@@ -220,5 +231,5 @@ def _answers_of(forked: dict[int, str], timeout_s: float) -> Iterator[tuple[str,
         for pipe in ready:
             with os.fdopen(pipe, "rb") as file:
                 said = file.read()
-            row = json.loads(said) if said else [0, "", 0, "the process died"]
+            row = json.loads(said) if said else ["", 0, "the process died"]
             yield forked.pop(pipe), Caught(*row) if row else None

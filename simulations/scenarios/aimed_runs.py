@@ -19,15 +19,7 @@ from callboard.log.format.frame import encode_frame
 from callboard.log.limits import KIB, MIB
 from callboard.simulations.disk.survival import Survival
 from callboard.simulations.entropy import SeededEntropy
-from callboard.simulations.faults.kinds import (
-    CrashActor,
-    CrashInBatch,
-    FailVerb,
-    Fault,
-    KillProcess,
-    PowerCut,
-    Rot,
-)
+from callboard.simulations.faults.kinds import CrashActor, FailVerb, Fault, KillProcess, PowerCut, Rot
 from callboard.simulations.faults.plan import Plan
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.faults.when import After, At
@@ -167,31 +159,15 @@ class FailingJournals(BrokerRun):
 
 
 class LostLeases(BrokerRun):
-    """Delivery journals lose leases in syncs that fail; the partition's actor crashes before they are whole again. Or
-    they have lost nothing when the process ends, and the actor of the next one crashes with its first commits.
-    """
+    """Delivery journals lose leases in syncs that fail; the partition's actor crashes before they are whole again."""
 
     name = "lost-leases"
     space = FaultSpace(
-        weights={"FailVerb": 1, "CrashActor": 1, "CrashInBatch": 1, "KillProcess": 1},
-        verbs=("sync",),
-        errnos=("EIO",),
-        actors=PARTITION,
+        weights={"FailVerb": 1, "CrashActor": 1}, verbs=("sync",), errnos=("EIO",), actors=PARTITION
     )
 
     def plan(self, entropy: SeededEntropy) -> Plan:
-        """Failing syncs of the journal that revert what was written, each with a crash right behind it; or the end of
-        the process, and crashes of what was started anew.
-        """
-        ending = entropy.fork("ending")
-        if ending.random() < 0.4:
-            started = [After("event.ActorStarted", between(ending, 2, 4), PARTITION[0]) for _ in range(2)]
-            return Plan(
-                (
-                    KillProcess(After("deliver", between(ending, 1, 40)), down_s=0.05),
-                    *(CrashInBatch(when, PARTITION[0]) for when in started),
-                )
-            )
+        """Failing syncs of the journal that revert what was written, each with a crash right behind it."""
         faults: list[Fault] = []
         for _ in range(between(entropy, 1, 3)):
             after = After("deliver", between(entropy, 1, 40))

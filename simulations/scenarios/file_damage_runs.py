@@ -352,8 +352,9 @@ class FileDamageLife:
         async with machine.open_runtime() as runtime:
             statistics = await runtime.stats()
             if all(partition.state == "running" for partition in statistics.partitions):
-                several = (statistics.catalog, *statistics.partitions)
-                words = [damage for each in several for damage in each.damages]
+                words = [*statistics.catalog.damages]
+                for partition in statistics.partitions:
+                    words += partition.damages
                 self._expect_named("what was opened", words, failed, places)
             for topic in runtime.topics():
                 await self._within(topic.describe)

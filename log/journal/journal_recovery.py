@@ -18,12 +18,15 @@ rotten byte in the very last appends is not taken for a torn write. What is past
 
 from __future__ import annotations
 
+from typing import Final
+
 import attrs
 
 from callboard.log.errors import CallboardError, LogCorrupt, PlanFailed, lacks_space
 from callboard.log.format.faults import SegmentHeaderInvalid
 from callboard.log.format.frame import FrameHeader
 from callboard.log.format.frame_walk import CHUNK_BYTES, FrameWalk, Tail
+from callboard.log.format.segment import CATALOG
 from callboard.log.journal.journal_placing import find_places, put_in_place
 from callboard.log.journal.journal_records import Control, Kind
 from callboard.log.journal.journal_walk import JournalWalk, Owner, announced_snapshot, check_version
@@ -33,6 +36,8 @@ from callboard.log.segments.open_segment import OpenSegment, open_segment
 from callboard.log.segments.placing import StrayReason
 from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.segment_file import SegmentFile, segment_path
+
+WAY_OUT: Final = ", or run `callboard repair`: it notes the gap, and the journal begins behind it"
 
 
 @attrs.define
@@ -83,9 +88,11 @@ class JournalOpening:
         if not bases:
             if self.committed:
                 top = self.committed - 1
+                # What the catalog said no repair can make again, and it leaves the files of topics alone.
+                way_out = "" if self.directory == CATALOG else WAY_OUT
                 raise LogCorrupt(
                     f"journal {self.directory}: its segments are gone, with the records 0 to {top}. Nothing was"
-                    " changed. Restore the directory from a copy.",
+                    f" changed. Restore the directory from a copy{way_out}.",
                     path=self.directory,
                     offsets=(0, top),
                 )

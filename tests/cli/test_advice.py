@@ -13,6 +13,7 @@ import trio
 
 import callboard
 from callboard.actors.catalog.state import RECORDS_VERSION
+from callboard.actors.kernel import DurableActor
 from callboard.log.host.clock import HostClock
 from callboard.log.host.disk import HostDisk
 from callboard.log.host.entropy import HostEntropy
@@ -213,6 +214,55 @@ def test_a_catalog_without_sense_is_named_and_no_command_is_advised(command: Any
     assert not COMMANDS.findall(str(error))
     assert b"77" in command.run("verify", code=4).out
     assert b"left alone" in command.run("repair", code=4).out
+
+
+class Counter(DurableActor[int, int]):
+    """Counts."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    async def receive(self, message: int) -> int:
+        await self.persist(message)
+        return self.count
+
+    def apply(self, event: int) -> None:
+        self.count += event
+
+
+async def counted(folder: Path) -> int:
+    """Count one more."""
+    async with callboard.open_runtime(folder) as runtime:
+        return await (await runtime.spawn(Counter, name="one")).ask(1)
+
+
+def test_an_actor_whose_journal_is_gone_begins_anew_as_its_error_says(command: Any) -> None:
+    """Both ways out are named. What was counted is lost, and the actor starts."""
+    folder = command.folder / "data"
+    assert trio.run(counted, folder) == 1
+    for path in (folder / "actors" / "user" / "one").glob("*.log"):
+        path.unlink()
+    with pytest.raises(callboard.CallboardError) as refused:
+        trio.run(counted, folder)
+    said = str(refused.value.__cause__ or refused.value)
+    assert "from a copy" in said
+    assert COMMANDS.findall(said) == ["repair"]
+    assert command.run("repair", "--json").json["changed"]
+    assert trio.run(counted, folder) == 1
+
+
+def test_a_catalog_that_is_gone_is_not_offered_repair(command: Any) -> None:
+    """No repair makes it again, so that its error names no command."""
+    folder = command.folder / "data"
+    trio.run(fill, folder)
+    for path in catalog(folder).glob("*.log"):
+        path.unlink()
+    error = trio.run(complaint, folder)
+    assert isinstance(error, callboard.LogCorrupt)
+    assert "from a copy" in str(error)
+    assert not COMMANDS.findall(str(error))
+    command.run("repair", code=4)
+    assert isinstance(trio.run(complaint, folder), callboard.LogCorrupt)
 
 
 @pytest.mark.parametrize("place", [catalog, delivery])

@@ -140,6 +140,8 @@ class Inspection:
     has_snapshot: bool = False
     lost_beginning: tuple[int, int] | None = None
     """First and last offset of what is gone before the first segment."""
+    publishers_end: int | None = None
+    """The offset up to which the record of publishers knows the log; None when there is no sound one."""
     wrong_kinds: list[str] = attrs.Factory(list)
     """What has the name of a file, and is none: folders, links, pipes."""
 

@@ -484,9 +484,11 @@ class Inspector:
             return PUBLISHERS_DAMAGED
         if identity not in (None, identity_of(path.rpartition("/")[0])):
             return PUBLISHERS_FOREIGN
+        if type(end) is not int:
+            return ""
+        self.found.publishers_end = end
         segments = self.found.segments
-        is_old = type(end) is int and bool(segments) and end < segments[0].base
-        return PUBLISHERS_OLD if is_old else ""
+        return PUBLISHERS_OLD if segments and end < segments[0].base else ""
 
     async def _note_recorded(self) -> None:
         """Note what was lost earlier, and is not acknowledged."""

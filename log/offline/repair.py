@@ -32,6 +32,7 @@ import attrs
 
 from callboard.log.format.committed import (
     HAS_START,
+    PUBLISHERS,
     Committed,
     encode_committed,
     encode_committed_file,
@@ -43,7 +44,7 @@ from callboard.log.journal.journal_disk import make_directory, remove_unfinished
 from callboard.log.journal.journal_floor import DEPTH_MAX
 from callboard.log.offline.forking import Fork, plan_journal, plan_partition, write_fork
 from callboard.log.offline.found import Inspection, LogKind, Problem, ProblemKind, SegmentState
-from callboard.log.offline.inspection import inspect_log
+from callboard.log.offline.inspection import PUBLISHERS_OLD, inspect_log
 from callboard.log.offline.moved_folders import misplaced_folders, move_back
 from callboard.log.offline.verify import (
     LOST_CATALOG,
@@ -234,11 +235,8 @@ class LogRepair:
         self.actions: list[RepairAction] = []
         self.lost: list[tuple[str, int, int]] = []
         self.quarantine = Quarantine(files, found.directory)
-
-    @property
-    def left(self) -> list[Problem]:
+        self.left = [problem for problem in found.problems if problem.kind is ProblemKind.PUBLISHERS]
         """What only opening the directory mends."""
-        return [problem for problem in self.found.problems if problem.kind is ProblemKind.PUBLISHERS]
 
     async def run(self) -> None:
         """Plan the actions, report them, and carry them out."""
@@ -249,7 +247,17 @@ class LogRepair:
         self._report(forks, misnamed, gone)
         if not self.dry_run:
             await self._carry_out(forks, misnamed, gone)
-        await self._mend_rest({fork.base for fork in forks} | {state.base for state in gone})
+        forked = {fork.base for fork in forks}
+        replaced = forked | {state.base for state in gone}
+        await self._mend_rest(replaced)
+        kept = {state.base for state in found.segments} - replaced
+        self._look_at_publishers(min(forked | kept, default=0))
+
+    def _look_at_publishers(self, start: int) -> None:
+        """The log begins at `start` now: the record of publishers may end before that, and did not before."""
+        end, path = self.found.publishers_end, f"{self.found.directory}/{PUBLISHERS}"
+        if end is not None and end < start and not self.left:
+            self.left.append(Problem(path, ProblemKind.PUBLISHERS, PUBLISHERS_OLD, 0))
 
     def _report(
         self, forks: Sequence[Fork], misnamed: Sequence[SegmentState], gone: Sequence[SegmentState]

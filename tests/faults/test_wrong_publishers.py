@@ -9,6 +9,7 @@ import pytest
 from callboard.actors.notices import PublishersLost
 from callboard.log.offline.repair import repair_directory
 from callboard.log.offline.verify import verify_directory
+from callboard.log.seams.disk import SyncDirectory, Unlink
 
 COUNT = 40
 KEPT = 65_536
@@ -90,4 +91,34 @@ async def test_an_older_copy_that_does_not_know_what_retention_has_dropped_is_re
             assert lost(runtime) == (["topics/orders/0"] if is_first else [])
             (statistics,) = await topic.describe()
             assert "older copy" in str(statistics.damages)
+    assert await judged(world.disk) == (set(), set())
+
+
+@pytest.mark.parametrize("is_gone", [True, False], ids=["gone", "without header"])
+async def test_repair_tells_of_a_record_that_ends_before_the_repaired_log(
+    autojump_clock: Any, world: Any, is_gone: bool
+) -> None:
+    """The log begins behind what is lost: a dry run and the repair say what verify finds behind them."""
+    async with world.doomed() as runtime:
+        topic = await runtime.create_topic("orders", dedup_window=3600, segment_bytes=KEPT)
+        await publish(topic, range(COUNT))
+        path = f"topics/{topic.topic_id}/0/delivery/publishers"
+    first, *later = world.segments()
+    assert later
+    if is_gone:
+        files = await world.disk.incarnate("drill")
+        folder = first.rpartition("/")[0]
+        await files.submit((*map(Unlink, (first, *later)), SyncDirectory(folder)))
+    else:
+        world.put(first, bytes(8192) + world.disk.file(first)[8192:])
+        index = first.removesuffix(".log") + ".index"
+        if index in world.disk.files():
+            world.put(index, b"")
+    planned = await repair_directory(world.disk, dry_run=True)
+    done = await repair_directory(world.disk)
+    assert [each.path for each in planned.left] == [each.path for each in done.left] == [path]
+    assert await judged(world.disk) == ({path}, {path})
+    async with world.open() as runtime:
+        await runtime.topic("orders").publish(b"", dedup_id="new")
+        assert lost(runtime) == ["topics/orders/0"]
     assert await judged(world.disk) == (set(), set())

@@ -20,8 +20,9 @@ import cbor2
 from callboard.log.errors import StorageError
 from callboard.log.format.fields import CBOR_ERRORS
 from callboard.log.format.segment import identity_of
-from callboard.log.format.stamps import Stamps
+from callboard.log.format.stamps import Stamps, is_ahead
 from callboard.log.limits import CLOCK_BYTES_MAX
+from callboard.log.partition.partition_log import PartitionLog
 from callboard.log.seams.disk import Entry, Incarnation
 from callboard.log.segments.small_files import read_whole, replace_whole
 
@@ -59,6 +60,17 @@ class NoticedStamps:
                 await read_whole(self._files, self.path) or b"", identity_of(self._directory)
             )
         self._stamps.resume(self._stored)
+
+    async def notice_last(self, log: PartitionLog, now_us: int) -> None:
+        """What the log stamped last is ahead: so was the clock until the log was closed, if it was not noticed before.
+
+        The log itself looks at its latest stamp. That may be of another time, when the clock was ahead by more.
+        """
+        if any(is_ahead(stamp_us, now_us) for stamp_us, _ in self._stamps.pairs):
+            with suppress(StorageError):
+                found = await log.read(max(log.start_offset, log.visible_end - 1), max_records=1)
+                for columns in found.batches:
+                    self._stamps.notice(columns.append_time_us, now_us)
 
     async def keep(self) -> None:
         """Write the file unless it says all that is known. If the disk refuses, the next occasion tries again."""

@@ -240,6 +240,7 @@ class Partition(Actor[c.PartitionCommand]):
             limits=spec.log_limits(context.limits),
             stamps=stamps,
         )
+        await noticed.notice_last(log, context.clock.wall_us())
         await publishers.compare(log)
         lack = log.owed_for or self._journal.lack
         if lack is not None:

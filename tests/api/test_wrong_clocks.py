@@ -560,3 +560,22 @@ async def test_a_clock_that_is_ahead_again_by_less_stamps_nothing_old(
         world.clock.shift(-YEAR_S)
         await trio.sleep(120)
         assert runtime.schedules()[0].statistics().fired == fired
+
+
+async def test_what_a_clock_stamps_that_is_ahead_until_the_end_of_the_process_is_not_old(
+    autojump_clock: Any, world: Any
+) -> None:
+    """It was ahead by more before; the next process knows the id of what came last."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("jobs", dedup_window=HOUR_S)
+        await in_a_wrong_year(world, in_a_wrong_year(world, topic.publish(b"two years ahead")))
+        await topic.publish(b"right again")
+        await trio.sleep(30 * 24 * HOUR_S)
+        world.clock.shift(YEAR_S)
+        await topic.publish(b"one year ahead", dedup_id="id")
+    world.clock.shift(-YEAR_S)
+    async with world.open() as runtime:
+        topic = runtime.topic("jobs")
+        assert (await topic.publish(b"one year ahead", dedup_id="id")).duplicate
+        await trio.sleep(HOUR_S + 1)
+        assert not (await topic.publish(b"later", dedup_id="id")).duplicate

@@ -26,7 +26,7 @@ AD4  Whoever asked at level ALL is answered when everything that the answer rest
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from itertools import pairwise
 from typing import Final
 
@@ -39,7 +39,7 @@ from callboard.actors.partition.queues import Appends, Decided, PublishedBatch, 
 from callboard.log.errors import CallboardError, InvalidArgument, OffsetMismatch
 from callboard.log.format.columns import Columns, ProducerRun
 from callboard.log.format.stamps import Stamps
-from callboard.log.limits import USUAL, Limits
+from callboard.log.limits import STEP_ITEMS, USUAL, Limits
 
 RECORD_BYTES: Final = 64
 """What a record takes in the log beside its payload, roughly."""
@@ -263,6 +263,12 @@ class Admission:
     def failed(self) -> None:
         """The commit failed: nothing of it is in the log, as far as any answer before the next start says."""
         self._draft, self._draft_bytes = Draft(), 0
+
+    def forget_old_in_steps(self, now_us: int) -> Generator[None, None, None]:
+        """Forget what is too old of that which was put without knowing so. Yields between two steps."""
+        self.producers.forget_old(now_us)
+        while self.ids.forget_old(now_us, STEP_ITEMS):
+            yield
 
     def read(self, batches: Iterable[Columns], end: int, now_us: int) -> None:
         """The log holds these up to `end`, which the tables did not know.

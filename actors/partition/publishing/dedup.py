@@ -75,25 +75,28 @@ class DedupTable:
         placed = self._ids.get(dedup_id)
         return placed[0] if placed is not None and self.is_current(placed, now_us) else None
 
-    def put(self, dedup_id: bytes, placed: Placed, now_us: int) -> None:
-        """The log has taken a record with this id."""
+    def put(self, dedup_id: bytes, placed: Placed, now_us: int | None) -> None:
+        """The log has taken a record with this id. None: no id is judged by its age yet."""
         if self.window_us is None or placed[0] < self.void_below:
             return
         ids = self._ids
         ids.pop(dedup_id, None)
         ids[dedup_id] = placed
-        self.forget_old(now_us, SWEPT_AT_ONCE)
+        if now_us is not None:
+            self.forget_old(now_us, SWEPT_AT_ONCE)
         while len(ids) > self.limit:
             oldest = next(iter(ids))
-            self.forgotten_early += self.is_current(ids.pop(oldest), now_us)
+            gone = ids.pop(oldest)
+            self.forgotten_early += now_us is None or self.is_current(gone, now_us)
 
-    def forget_old(self, now_us: int, most: int) -> None:
-        """Forget up to `most` ids whose window is over."""
+    def forget_old(self, now_us: int, most: int) -> bool:
+        """Forget up to `most` ids whose window is over; whether there may be more."""
         ids = self._ids
         for _ in range(most):
             if not ids:
-                return
+                return False
             oldest = next(iter(ids))
             if self.is_current(ids[oldest], now_us):
-                return
+                return False
             self.void_below = max(self.void_below, ids.pop(oldest)[0] + 1)
+        return True

@@ -232,8 +232,8 @@ class ProducerTable:
 
     # -- following the log ----------------------------------------------------------------------------------
 
-    def put(self, producer_id: int, producer: KnownProducer, now_us: int) -> None:
-        """This is known of a producer from now on."""
+    def put(self, producer_id: int, producer: KnownProducer, now_us: int | None) -> None:
+        """This is known of a producer from now on. None: as of `DedupTable.put`."""
         others = self._others
         others.pop(producer_id, None)
         if producer.epoch >= SCHEDULE_EPOCH:
@@ -243,7 +243,8 @@ class ProducerTable:
         others[producer_id] = producer
         if len(others) > self._limit:
             self._forget(next(iter(others)), f"more than {self._limit} producers publish to the partition")
-        self.forget_old(now_us)
+        if now_us is not None:
+            self.forget_old(now_us)
 
     def forget_old(self, now_us: int) -> None:
         """Forget producers that have published nothing for too long."""

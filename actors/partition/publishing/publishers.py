@@ -176,7 +176,7 @@ class Publishers:
         self.admission.is_guarded = True
         data = await read_whole(self._files, self.path) if size <= PUBLISHED_BYTES_MAX else b""
         try:
-            await in_steps(decode_in_steps(data or b"", self.admission, self._clock.wall_us(), self.identity))
+            await in_steps(decode_in_steps(data or b"", self.admission, self.identity))
         except CBOR_ERRORS as error:
             self._lose(f"cannot be read ({error})")
             return 0
@@ -184,7 +184,11 @@ class Publishers:
         return self._file_end
 
     async def compare(self, log: PartitionLog) -> None:
-        """Now that the log is open: the file was loaded, or there never was one, or it is gone, which is damage."""
+        """Now that the log is open: the file was loaded, or there never was one, or it is gone, which is damage.
+
+        Only now is what the file says judged by its age: the log's last stamp may show that the clock was ahead.
+        """
+        await in_steps(self.admission.forget_old_in_steps(self._clock.wall_us()))
         if log.had_publishers and not self.admission.is_guarded:
             self._lose("is gone")
         elif self.admission.is_guarded and self._lost is None and self._file_end < log.start_offset:
@@ -398,10 +402,10 @@ def encode_in_steps(
 
 
 def decode_in_steps(
-    data: bytes, admission: Admission, now_us: int, identity: int = UNBOUND
+    data: bytes, admission: Admission, identity: int = UNBOUND
 ) -> Generator[None, None, None]:
-    """Put what the file says into the tables, unless it names another log than the one with `identity`. Yields between
-    two steps.
+    """Put all that the file says into the tables, however old it is, unless it names another log than the one with
+    `identity`. Yields between two steps.
 
     Raises `FormatTooNew`, and one of `CBOR_ERRORS`.
     """
@@ -427,7 +431,7 @@ def decode_in_steps(
         kept: list[Run] = [
             (flat[first], flat[first + 1], flat[first + 2]) for first in range(0, 3 * count, 3)
         ]
-        admission.producers.put(producer_id, KnownProducer(epoch, last, time_us, tuple(kept)), now_us)
+        admission.producers.put(producer_id, KnownProducer(epoch, last, time_us, tuple(kept)), None)
         if not (place + 1) % STEP_ITEMS:
             yield
     ids, ends = found["ids"], list(accumulate(numbers("I", found["id_lengths"]), initial=0))
@@ -440,7 +444,7 @@ def decode_in_steps(
     admission.ids.void_below = max(admission.ids.void_below, void_below)
     rows_of_ids = zip(pairwise(ends), offsets, id_times, strict=True)
     for place, ((low, high), offset, time_us) in enumerate(rows_of_ids):
-        admission.ids.put(ids[low:high], (offset, time_us), now_us)
+        admission.ids.put(ids[low:high], (offset, time_us), None)
         if not (place + 1) % STEP_ITEMS:
             yield
     if type(found["end"]) is not int or found["end"] < 0:

@@ -48,8 +48,10 @@ def encode(admission: Admission, end: int) -> bytes:
 
 
 def decode(data: bytes, admission: Admission, now_us: int) -> None:
-    """Put what the file says into the tables."""
-    for _ in decode_in_steps(data, admission, now_us):
+    """Put what the file says into the tables, and forget what is old."""
+    for _ in decode_in_steps(data, admission):
+        pass
+    for _ in admission.forget_old_in_steps(now_us):
         pass
 
 

@@ -66,7 +66,7 @@ def kept_end(in_memory: Any) -> int:
     """The offset up to which the file says who published what."""
     (path,) = paths(in_memory)
     admission = Admission("", window_us=1)
-    for _ in decode_in_steps(in_memory.disk.file(path), admission, 0):
+    for _ in decode_in_steps(in_memory.disk.file(path), admission):
         pass
     return admission.noted_end
 

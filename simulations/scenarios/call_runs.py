@@ -154,6 +154,7 @@ class EveryCall:
             "PauseActor": 1,
             "CrashOnMessage": 1,
         },
+        added=("DelayMailbox",),
         probes={},
         verbs=("write", "sync"),
         errnos=("EIO",),

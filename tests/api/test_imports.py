@@ -21,6 +21,7 @@ USED = {
     "message",
     "open_acks",
     "publishing",
+    "renewals",
     "reports",
     "runtime",
     "session",

@@ -53,7 +53,7 @@ async def test_a_bit_that_rots_in_the_last_append_before_a_restart_is_told(
         assert len(told(runtime)) == 1
         assert "are lost" in told(runtime)[0]
         (partition,) = (await runtime.stats()).partitions
-        assert "delivery journal" in partition.damages[0]
+        assert "/0/delivery: records" in partition.damages[0]
     async with world.open() as runtime:
         assert await world.drain(runtime) == {}
         assert not told(runtime)

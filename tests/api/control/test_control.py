@@ -62,7 +62,7 @@ async def test_it_tells_what_the_runtime_knows(tmp_path: Path) -> None:
         assert await client.request("ping") == 1
         tree = await client.request("tree")
         names = [child["name"] for child in tree["children"]]
-        assert names[:4] == ["timer-wheel", "topics", "groups", "catalog"]
+        assert names[:5] == ["timer-wheel", "openings", "topics", "groups", "catalog"]
         stats = await client.request("stats")
         assert [partition["visible_end"] for partition in stats["partitions"]] == [0, 1]
         described = await client.request("describe", topic="orders")

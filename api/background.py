@@ -94,7 +94,7 @@ class BackgroundActors:
 
     async def outbox_counts(self) -> Mapping[tuple[str, int], OutboxCounts]:
         """What the forwarder has done, by topic id and partition."""
-        found = await self._count("outbox", CountOutboxes(), ())
+        found = await self._count(FORWARDER, CountOutboxes(), ())
         return {(counts.topic_id, counts.partition): counts for counts in found}
 
     async def _count(self, name: str, question: Question[A], nothing: A) -> A:

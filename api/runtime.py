@@ -43,6 +43,7 @@ from callboard.actors.settings import (
 )
 from callboard.actors.timers.commands import WHEEL
 from callboard.actors.timers.timer_wheel import TimerCounts, TimerWheel
+from callboard.asking import ask_again
 from callboard.background import BackgroundActors
 from callboard.consumer.consumer import Consumer
 from callboard.consumer.fetcher import Fetcher
@@ -270,14 +271,7 @@ class Runtime:
                     try:
                         await (port.ref.ask(Flush()) if reply is None else reply.wait())
                     except ActorCrashed:
-                        await self._flush_again(port)
-
-    @staticmethod
-    async def _flush_again(port: PartitionPort) -> None:
-        while True:
-            with suppress(ActorCrashed):
-                await port.ref.ask(Flush())
-                return
+                        await ask_again(port.ref, Flush(), f"flushing {port.label}")
 
     def _raise_unawaited(self, lives: Sequence[LiveTopic]) -> None:
         """Raise the failures that no call has reported, now that there will be no more."""

@@ -16,7 +16,7 @@ ES1  A partition is asked which sources it knows before any is asked which it is
 ES2  What has ended never lives again: ids of topics, groups and numberings are not used twice. As long as a partition
      does not say which sources it is, none has ended.
 ES3  A source sends nothing once it has ended (`PartitionCalls.store`), and what it has sent is stored or has failed
-     before it is forgotten. So no retry comes to a partition that has forgotten it.
+     before it is forgotten. So no retry reaches a partition that has forgotten it.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ MR1  All leases of an exclusive group in a partition are one member's.
 MR2  What is leased is leased to the owner by the highest epoch that the partition has heard of.
 MR3  An assignment is answered once: True when only its owner has leases here, False when a later one came.
 MR4  What a consumer has leased when it leaves, or is fenced, is given back in steps, a lease at a time or a part of it.
-     Whoever asked is answered when all of it is; what the consumer leases later, as a new generation, it keeps.
+     The question is answered when all of it is; what the consumer leases later, as a new generation, it keeps.
 """
 
 from __future__ import annotations

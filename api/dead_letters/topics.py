@@ -394,7 +394,7 @@ class _Redrive:
         self._dry_run = dry_run
         self._timers = letters._session.timers
         self._due = self._timers.clock.monotonic()
-        """When the next message may be sent, if there is a rate (V4)."""
+        """When the next message may be sent, if there is a rate (RV4)."""
         self._groups: Groups = {}
         self.passed: Counter[str] = Counter()
         """Letters that go nowhere, by the reason."""
@@ -439,7 +439,7 @@ class _Redrive:
         return len(handled)
 
     async def _send_one(self, partition: int, letter: ForwardedLetter) -> tuple[PartitionPort, int] | None:
-        """Send a letter when the rate allows; None when it goes nowhere by now (V5)."""
+        """Send a letter when the rate allows; None when it goes nowhere by now (RV5)."""
         if self._rate is not None:
             await self._timers.sleep_until(self._due)
         self._groups = await self._letters._groups()

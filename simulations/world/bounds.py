@@ -106,12 +106,12 @@ def of_consumer(consumer: Consumer) -> str | None:
     leases = fetcher.leases
     left = sum(lease.left for lease in leases._leases)
     if leases.in_flight != left:
-        return f"{consumer!r} counts {leases.in_flight} messages in flight, and has {left} (H1)"
+        return f"{consumer!r} counts {leases.in_flight} messages in flight, and has {left} (LE1)"
     asked = [*fetcher.questions.late.values(), *filter(None, [fetcher.questions.asked])]
     kept = sum(each.limit for each in asked if not each.is_late)
     if kept > max(0, leases.room()):
         words = f"{leases.in_flight} messages in flight, of {leases.max_in_flight}, and has asked for {kept}"
-        return f"{consumer!r} has {words} (U2)"
+        return f"{consumer!r} has {words} (FE2)"
     acks = fetcher.lazy_acks
     if len(acks.sent) > fetcher.session.limits.lazy_acks + SIDE_BY_SIDE:
         return f"{consumer!r} remembers {len(acks.sent)} acks that are not awaited"

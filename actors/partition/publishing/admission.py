@@ -21,7 +21,7 @@ Invariants
 AD1  The tables never say more than the visible log: `noted_end` is the visible end but for a commit in flight.
 AD2  Every guarded part gets one answer, when the commit ends that decided it, and fails if that commit fails.
 AD3  A part that is refused changes nothing: neither the log nor what is decided of those behind it.
-AD4  Whoever asked at level ALL is answered when everything that the answer rests on is synced.
+AD4  A publish at level ALL is answered when everything that the answer rests on is synced.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ DA3  Within a key, the first appearances of events rise in the log, of those tha
      may store an event twice; later appearances are counted and not judged.
 DA4  Every stored message is handled by a worker at least once or is a dead letter, and settled in the end.
 DA5  A message whose acknowledgement or rejection was awaited and recorded is never delivered again.
-DA6  A delayed event comes to the log when it is due, not before, and no more often than it was published.
+DA6  A delayed event reaches the log when it is due, not before, and no more often than it was published.
 DA7  A dead letter is, byte for byte, a stored message that was not acknowledged. Each is forwarded once.
 DA8  Each dead letter is redriven once, and nothing else is.
 """

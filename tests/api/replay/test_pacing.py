@@ -60,7 +60,7 @@ def test_what_is_due_is_found_by_halving(positions: list[int], now: float, data:
 
 @given(st.lists(LATE, min_size=1, max_size=300))
 def test_quantiles_are_never_below_the_true_ones(lateness: list[float]) -> None:
-    """L2: and at most a bucket above."""
+    """LT2: and at most a bucket above."""
     meter = LatenessMeter()
     for number, late in enumerate(lateness):
         meter.note(float(number), late)

@@ -127,5 +127,5 @@ async def test_a_key_that_is_out_twice_is_told(busy: Any) -> None:
 async def test_counts_of_a_consumer_are_told(busy: Any) -> None:
     """A consumer that counts more in flight than it has."""
     busy.consumer._fetcher.leases.in_flight += 1
-    assert "(H1)" in bounds.of_consumer(busy.consumer)
+    assert "(LE1)" in bounds.of_consumer(busy.consumer)
     busy.consumer._fetcher.leases.in_flight -= 1

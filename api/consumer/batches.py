@@ -76,7 +76,7 @@ class BatchTaker:
                 self._questions.give_up_ahead()
             while not parts:
                 if fetched.untaken is not None:
-                    await fetcher.let_others_run()
+                    await self._leases.loop_pass.step()
                 untaken = fetched.untaken
                 if fetched.buffer or (untaken is not None and not (is_quick and fetched.is_fresh(untaken))):
                     # Fetched one by one, it comes again as part of a batch. And others get what is slow to be taken.

@@ -48,7 +48,6 @@ from callboard.consumer.fetched import FetchedMessages
 from callboard.consumer.leases import ConsumerLease, ConsumerLeases
 from callboard.consumer.member import GroupMember
 from callboard.consumer.messages import ReceivedMessage, messages_of
-from callboard.consumer.passes import LoopPass
 from callboard.consumer.questions import LATE_S, LeaseQuestions
 from callboard.consumer.settlements import Settlements
 from callboard.consumer.topics import ReadTopics
@@ -108,9 +107,8 @@ class Fetcher:
         """Held by the task that fetches (FE3)."""
         self._is_single = False
         """It reads one partition alone."""
-        self._pass = LoopPass(self._clock)
-        self._acts = 0
-        """How often something was fetched or taken."""
+        self._answers = 0
+        """How many were taken."""
 
     def __repr__(self) -> str:
         return f"<Consumer of {self.topics} in group {self.group!r}>"
@@ -208,7 +206,7 @@ class Fetcher:
         """What shows whether it has stalled; None while a call, or a body that holds a lease, goes on."""
         if self.lock.locked() or self.session.renewed_leases.has_any(self.leases):
             return None
-        return self._acts, self.leases.in_flight
+        return self._answers + self.leases.loop_pass.steps, self.leases.in_flight
 
     def drain(self) -> None:
         """See `Consumer.drain`."""
@@ -236,15 +234,16 @@ class Fetcher:
     async def get(self, *, timeout: float | None) -> ReceivedMessage | None: ...
     async def get(self, *, timeout: float | None = None) -> ReceivedMessage | None:
         """See `Consumer.get`."""
-        timeout = patience_of(timeout)
-        until = math.inf if timeout is None else trio.current_time() + timeout
+        until = math.inf
+        if timeout is not None and (patience_s := patience_of(timeout)) is not None:
+            until = trio.current_time() + patience_s
         self.session.check_open()
         member, fetched = self.member, self.fetched
         if member.is_draining or not member.is_open:
             member.check_taking()
         while True:
             if fetched.buffer:
-                await self.let_others_run()
+                await self.leases.loop_pass.step()
             else:
                 if self.lock.locked():  # another task fetches (FE3)
                     with trio.move_on_at(until) as waiting:
@@ -270,12 +269,6 @@ class Fetcher:
             # From here on there is no checkpoint (FE1).
             if (message := fetched.take()) is not None:
                 return message
-
-    async def let_others_run(self) -> None:
-        """A checkpoint for cancellation, and one that lets other tasks run unless they have run a moment ago."""
-        self._acts += 1
-        if await self._pass.step(others_have_run=self.leases.has_waited):
-            self.leases.looked()
 
     # -- fetching
 
@@ -376,7 +369,7 @@ class Fetcher:
             return None
         if not is_wanted:
             return None
-        self._acts += 1
+        self._answers += 1
         if leased is None:
             await self._await(port)
             self.turns.end(port)

@@ -21,6 +21,7 @@ from callboard.actors.partition import commands as c
 from callboard.actors.partition.account import Account, RestartWaiter
 from callboard.actors.partition.port import PartitionPort
 from callboard.consumer.losses import cannot_settle, causes_of, lease_lost
+from callboard.consumer.passes import LoopPass
 from callboard.log.errors import ActorCrashed, ActorStopped, RuntimeClosed
 from callboard.log.format.columns import first_expiry
 from callboard.message import Span
@@ -183,8 +184,9 @@ class ConsumerLeases:
         self.max_in_flight = 1
         self.is_over = False
         """The consumer has left: all that it had leased is released."""
-        self.has_waited = False
-        """Something was settled, and waited for, since the consumer looked last: other tasks have run meanwhile."""
+        self.loop_pass = LoopPass(session.clock)
+        """In which the consumer hands over what it has fetched: another begins when something was settled, and waited
+        for."""
         self._let_go = let_go
         """Called when a lease is about to end earlier than was known: what was not handed over goes back before."""
         self._leases: dict[ConsumerLease, None] = {}
@@ -279,7 +281,7 @@ class ConsumerLeases:
         self._freed.set()
 
     def count_out(self, lease: ConsumerLease, count: int) -> bool:
-        """Count messages of a lease as no longer in flight; whether it was counted and had not run out."""
+        """Count messages of a lease as no longer in flight; whether any was."""
         left = lease.left
         if not left:
             return False
@@ -289,7 +291,7 @@ class ConsumerLeases:
         lease.left = left - count
         self.in_flight -= count
         self._freed.set()
-        return lease.deadline > self.session.clock.monotonic()
+        return True
 
     def count_in_again(self, lease: ConsumerLease, count: int) -> None:
         """Count messages of a lease as in flight once more, unless their lease has ended."""
@@ -313,7 +315,7 @@ class ConsumerLeases:
                 message = message._replace(again=True)
             try:
                 lost: c.Ranges = (await port.ref.ask(message)).lost
-                self.waited()
+                self.loop_pass.waited()
             except ActorCrashed:
                 crashed = True
                 continue
@@ -357,14 +359,6 @@ class ConsumerLeases:
         if unawaited is None:
             unawaited = self._unawaited[port] = Gathering(port.ref, c.SettleUnawaited)
         unawaited.add(message)
-
-    def waited(self) -> None:
-        """Something was settled, and waited for."""
-        self.has_waited = True
-
-    def looked(self) -> None:
-        """The consumer looks now."""
-        self.has_waited = False
 
     # -- leases that go on
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Final, overload
 
@@ -20,8 +19,8 @@ from callboard.message import ColumnBatch, Record
 
 if TYPE_CHECKING:
     from callboard.actors.partition.companion_partitions.outbox_records import Payload
-    from callboard.consumer.leases import ConsumerLease, LeasedPart, Settled
-    from callboard.consumer.settlements import Settlements
+    from callboard.consumer.leases import ConsumerLease, LeasedPart
+    from callboard.consumer.settlements import Settle, Settlements
     from callboard.log.format.columns import Columns
 
 BATCH_PLACE: Final = OFFSET_MAX
@@ -75,10 +74,9 @@ class ReceivedMessage(Record):
         Raises `LeaseLost` when the message was leased again meanwhile: then this ack has no effect. Raises
         `TopicNotFound` when the message's topic was deleted.
         """
-        if check_flag("wait", wait):
-            await self._settle(self._ack)
-        elif (
-            not self.settled
+        if (
+            wait is False
+            and not self.settled
             and self._staged is None
             and self._settlements.lazy_acks.join(self.lease, self.offset, self.offset + 1)
         ):
@@ -86,7 +84,8 @@ class ReceivedMessage(Record):
             if self._batch is not None:
                 self._batch.settled_singly[self.offset] = None
         else:
-            await self._settle(partial(self._ack, wait=False))
+            payloads = () if self._staged is None else self._staged.payloads
+            await self._settle(self._settlements.acks(payloads, wait=check_flag("wait", wait)))
 
     async def nack(self, *, delay: float | None = None, reason: str | None = None) -> None:
         """The message failed: deliver it again, after `delay` seconds at the earliest. The attempt counts.
@@ -95,16 +94,16 @@ class ReceivedMessage(Record):
         Handed to the operating system, not synced: a power loss may take it, and then the attempt has not counted.
         """
         delay, reason = check_nack(delay, reason)
-        await self._settle(lambda settled: self._settlements.nack(settled, delay_s=delay, reason=reason))
+        await self._settle(self._settlements.nacks(delay, reason))
 
     async def reject(self, *, reason: str | None = None) -> None:
         """The message can never be handled: a dead letter, synced. Raises as `ack` does, and `DeadLettersFull`."""
         _, reason = check_nack(None, reason)
-        await self._settle(lambda settled: self._settlements.reject(settled, reason=reason))
+        await self._settle(self._settlements.rejects(reason))
 
     async def release(self) -> None:
         """Give the message back unhandled: it is delivered again, and this attempt does not count."""
-        await self._settle(self._settlements.release)
+        await self._settle(self._settlements.releases())
 
     async def extend(self, seconds: float) -> None:
         """Keep the lease for `seconds` from now. It covers all that was leased together with this message.
@@ -116,15 +115,7 @@ class ReceivedMessage(Record):
             raise self._twice()
         await self._settlements.leases.extend(self.lease, self.offset, seconds)
 
-    async def _ack(self, settled: Settled, *, wait: bool = True) -> None:
-        if self._staged is not None and self._staged.payloads:
-            await self._settlements.publishing_acks.ack(settled, self._staged.payloads)
-        elif wait:
-            await self._settlements.ack(settled)
-        else:
-            await self._settlements.lazy_acks.ack(settled)
-
-    async def _settle(self, settle: Callable[[Settled], Awaitable[None]]) -> None:
+    async def _settle(self, settle: Settle) -> None:
         """Settle once; what was cancelled, or refused by the disk, may be tried again."""
         if self.settled:
             raise self._twice()
@@ -233,31 +224,23 @@ class ReceivedBatch(ColumnBatch):
 
         Without `wait` as `ReceivedMessage.ack`.
         """
-        await self._settle(partial(self._ack, wait=check_flag("wait", wait)))
+        await self._settle(self._settlements.acks(self._unpublished(), wait=check_flag("wait", wait)))
 
     async def nack(self, *, delay: float | None = None, reason: str | None = None) -> None:
         """All messages failed: deliver them again, after `delay` seconds at the earliest, or the group's backoff."""
         delay, reason = check_nack(delay, reason)
-        await self._settle(lambda settled: self._settlements.nack(settled, delay_s=delay, reason=reason))
+        await self._settle(self._settlements.nacks(delay, reason))
 
     async def reject(self, *, reason: str | None = None) -> None:
         """No message can ever be handled: they are dead letters. Raises `LeaseLost`, `DeadLettersFull`."""
         _, reason = check_nack(None, reason)
-        await self._settle(lambda settled: self._settlements.reject(settled, reason=reason))
+        await self._settle(self._settlements.rejects(reason))
 
     async def release(self) -> None:
         """Give all messages back unhandled."""
-        await self._settle(self._settlements.release)
+        await self._settle(self._settlements.releases())
 
-    async def _ack(self, settled: Settled, *, wait: bool = True) -> None:
-        if self.staged and (payloads := self._unpublished()):
-            await self._settlements.publishing_acks.ack(settled, payloads)
-        elif wait:
-            await self._settlements.ack(settled)
-        else:
-            await self._settlements.lazy_acks.ack(settled)
-
-    async def _settle(self, settle: Callable[[Settled], Awaitable[None]]) -> None:
+    async def _settle(self, settle: Settle) -> None:
         if self.settled:
             raise self._twice()
         self.settled = True

@@ -22,26 +22,30 @@ class LoopPass:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._handed = 0
+        self.steps = 0
+        """How many there were so far."""
+        self._last_step = PASS_MESSAGES
         self._until = 0.0
+        self._has_waited = False
 
-    async def step(self, *, others_have_run: bool = False) -> bool:
-        """A checkpoint for cancellation, and one that lets other tasks run unless they have run a moment ago.
-
-        Returns whether another pass begins.
-        """
-        self._handed += 1
-        if others_have_run:
+    async def step(self) -> None:
+        """A checkpoint for cancellation, and one that lets other tasks run unless they have run a moment ago."""
+        self.steps += 1
+        if self._has_waited:
             await trio.lowlevel.checkpoint_if_cancelled()
-        elif self._handed < PASS_MESSAGES and self._clock.monotonic() < self._until:
+        elif self.steps < self._last_step and self._clock.monotonic() < self._until:
             await trio.lowlevel.checkpoint_if_cancelled()
-            return False
+            return
         else:
             await trio.lowlevel.checkpoint()
         self.begin()
-        return True
+
+    def waited(self) -> None:
+        """Other tasks have run since the last step: the next one begins a pass."""
+        self._has_waited = True
 
     def begin(self) -> None:
         """Other tasks have run."""
-        self._handed = 0
+        self._has_waited = False
+        self._last_step = self.steps + PASS_MESSAGES
         self._until = self._clock.monotonic() + PASS_S

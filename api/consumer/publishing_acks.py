@@ -196,7 +196,7 @@ class PublishingAcks:
         delays = any(payload.target.waits for payload in payloads)
         outbox = await self._session.outbox(port, delays=delays)
         counted: list[tuple[ConsumerLease, int]] = []
-        is_valid = True
+        is_valid, now = True, self._session.clock.monotonic()
         lost: c.Ranges = ()
         client = self._session.outbox_client()
         ack, is_named, is_refused = client.begin((port.topic_id, port.index)), False, False
@@ -204,7 +204,7 @@ class PublishingAcks:
             for lease, ranges in settled:
                 count = min(lease.left, sum([stop - start for start, stop in ranges]))
                 counted.append((lease, count))
-                is_valid = self._leases.count_out(lease, count) and is_valid
+                is_valid = self._leases.count_out(lease, count) and lease.deadline > now and is_valid
             parts = tuple([(lease.lease_id, tuple(ranges)) for lease, ranges in settled])
             start = await self._store(outbox, payloads, parts[0][0])
             message = c.AckAndPublish(self._leases.group_id, parts, start, start + len(payloads))
@@ -258,7 +258,7 @@ class PublishingAcks:
         while True:
             try:
                 lost: c.Ranges = (await port.ref.ask(message)).lost
-                self._leases.waited()
+                self._leases.loop_pass.waited()
             except ActorCrashed:
                 crashed = True
                 message = message._replace(again=is_valid)

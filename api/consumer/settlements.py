@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -12,9 +14,15 @@ from callboard.consumer.leases import ConsumerLease, ConsumerLeases, Settled
 from callboard.consumer.losses import lease_lost
 from callboard.consumer.publishing_acks import PublishingAcks
 
+if TYPE_CHECKING:
+    from callboard.actors.partition.companion_partitions.outbox_records import Payload
+
+Settle = Callable[[Settled], Awaitable[None]]
+"""Settles ranges of leases. Raises `LeaseLost`, `TopicNotFound`."""
+
 
 class Settlements:
-    """Those of one consumer."""
+    """Those of one consumer: how its messages and batches are settled."""
 
     def __init__(self, leases: ConsumerLeases) -> None:
         self.session = leases.session
@@ -23,56 +31,42 @@ class Settlements:
         """Acks that are not awaited."""
         self.publishing_acks = PublishingAcks(leases)
 
-    async def ack(self, settled: Settled) -> None:
-        """Ack ranges of leases; what messages and batches call. Raises `LeaseLost`, `TopicNotFound`."""
-        group_id = self.leases.group_id
-        await self._settle("ack", settled, lambda lease, ranges: c.Ack(group_id, lease.lease_id, ranges))
+    def acks(self, payloads: Sequence[Payload] = (), *, wait: bool = True) -> Settle:
+        """Ack, and publish these with it. Without `wait`, and when nothing is published, the ack is gathered."""
+        if payloads:
+            return partial(self.publishing_acks.ack, payloads=payloads)
+        return partial(self._settle, "ack", c.Ack) if wait else self.lazy_acks.ack
 
-    async def nack(
-        self, settled: Settled, *, delay_s: float | None = None, reason: str | None = None
-    ) -> None:
-        """Nack ranges of leases. Raises as `ack`."""
+    def nacks(self, delay_s: float | None, reason: str | None) -> Settle:
+        """Have them delivered again, after the delay."""
+        return partial(self._settle, "nack", partial(c.Nack, delay_s=delay_s, reason=reason))
 
-        def command(lease: ConsumerLease, ranges: c.Ranges) -> c.Nack:
-            return c.Nack(self.leases.group_id, lease.lease_id, ranges, delay_s, reason)
+    def rejects(self, reason: str | None) -> Settle:
+        """Make them dead letters. Raises `DeadLettersFull` too."""
+        return partial(self._settle, "reject", partial(c.RejectLeased, reason=reason))
 
-        await self._settle("nack", settled, command)
-
-    async def reject(self, settled: Settled, *, reason: str | None = None) -> None:
-        """Reject ranges of leases. Raises as `ack`, and `DeadLettersFull`."""
-
-        def command(lease: ConsumerLease, ranges: c.Ranges) -> c.RejectLeased:
-            return c.RejectLeased(self.leases.group_id, lease.lease_id, ranges, reason)
-
-        await self._settle("reject", settled, command)
-
-    async def release(self, settled: Settled) -> None:
-        """Release ranges of leases. Raises as `ack`."""
-        group_id = self.leases.group_id
-        await self._settle(
-            "release", settled, lambda lease, ranges: c.Release(group_id, lease.lease_id, ranges)
-        )
+    def releases(self) -> Settle:
+        """Give them back."""
+        return partial(self._settle, "release", c.Release)
 
     async def _settle(
-        self,
-        verb: str,
-        settled: Settled,
-        command: Callable[[ConsumerLease, c.Ranges], c.SettleCommand],
+        self, verb: str, command: Callable[[int, int, c.Ranges], c.SettleCommand], settled: Settled
     ) -> None:
         """Send what `command` makes of each part; `verb` is for an error's words."""
         self.session.check_open()
         if not settled:
             await trio.lowlevel.checkpoint()
-        leases = self.leases
+        leases, clock, is_ack = self.leases, self.session.clock, verb == "ack"
         lost: list[tuple[int, int]] = []
         causes, counted = set[str | None](), list[tuple[ConsumerLease, int]]()
         try:
             for lease, ranges in settled:
                 count = min(lease.left, sum([stop - start for start, stop in ranges]))
                 counted.append((lease, count))
-                valid = leases.count_out(lease, count) and lease.keeps(ranges)
-                message = command(lease, ranges)
-                if not isinstance(message, c.Ack):
+                valid = leases.count_out(lease, count) and lease.deadline > clock.monotonic()
+                valid = valid and lease.keeps(ranges)
+                message = command(leases.group_id, lease.lease_id, ranges)
+                if not is_ack:
                     lease.gives_back(ranges)
                 elif valid and lease.were_cut_off(ranges):
                     message = message._replace(again=True)
@@ -81,7 +75,7 @@ class Settlements:
                     causes |= leases.causes(lease.port, lease.lease_id, here)
         except BaseException:  # it is there to be settled once more
             for (lease, count), (_, ranges) in zip(counted, settled, strict=False):
-                if verb == "ack":
+                if is_ack:
                     lease.acks_cut_off(ranges)
                 leases.count_in_again(lease, count)
             raise

@@ -61,7 +61,8 @@ from callboard.log.format.committed import (
     COMMITTED_NAME,
     FOREIGN,
     decode_committed,
-    encode_named,
+    encode_committed,
+    identity_marks,
 )
 from callboard.log.format.faults import CommittedInvalid, SegmentHeaderInvalid
 from callboard.log.format.frame import encode_frame, encode_value, encode_values, frame_length
@@ -140,6 +141,8 @@ class Journal:
     _end: ProvenEnd = attrs.Factory(ProvenEnd)
     _limits: Limits = USUAL
     _mark: Mark | None = None
+    _name_marks: int = attrs.field(init=False)
+    """Name the journal in its `committed` file, which every sync changes."""
     _segment: SegmentFile = attrs.field(init=False)
     _next: int = 0
     _proven: int = 0
@@ -167,6 +170,9 @@ class Journal:
     """Bytes of segments that no open needs, when `prune` looked last: they only hold the past."""
     dropped_history_bytes: int = 0
     """What `prune` removed of the history since the open because there was too much of it."""
+
+    def __attrs_post_init__(self) -> None:
+        self._name_marks = identity_marks(self.directory)
 
     @property
     def wrong_files(self) -> list[str]:
@@ -268,7 +274,7 @@ class Journal:
         self._next = self._proven = found.next_sequence
         if self._mark is not None and (self._end.sequence or self.is_committed_foreign):
             # Only now is it known that what lies here is this journal.
-            self._mark.store(encode_named(self._end.sequence, self.directory))
+            self._mark.store(encode_committed(self._end.sequence, self._end.sequence, self._name_marks))
         if found.segment is None:
             try:
                 await self._begin_segment("opening", needs_reserve=False)
@@ -320,7 +326,7 @@ class Journal:
                 end.sequence = max(end.sequence, stored.durable_end)
         if end.sequence > known and not self.is_committed_foreign:
             # What memory knows is what repair must know.
-            self._mark.store(encode_named(end.sequence, self.directory))
+            self._mark.store(encode_committed(end.sequence, end.sequence, self._name_marks))
 
     def _close_mark(self) -> None:
         mark, self._mark = self._mark, None
@@ -334,7 +340,7 @@ class Journal:
         if end > self._end.sequence:
             self._end.sequence = end
             if self._mark is not None:
-                self._mark.store(encode_named(end, self.directory))
+                self._mark.store(encode_committed(end, end, self._name_marks))
 
     async def close(self) -> None:
         """Sync what is dirty, mark the end as clean, close the file. Raises `StorageError` when the sync fails."""

@@ -313,9 +313,9 @@ async def test_attempts_of_many_ranges_are_counted_in_one_pass(autojump_clock: A
             batch = await consumer.get_batch(max_records=count, max_wait=1.0)
             odd = [(offset, offset + 1) for offset in range(1, count, 2)]
             lease = batch._parts[0].lease
-            await consumer._fetcher.settlements.nack([(lease, odd)], delay_s=0.0)
+            await consumer._fetcher.settlements.nacks(0.0, None)([(lease, odd)])
             even = [(offset, offset + 1) for offset in range(0, count, 2)]
-            await consumer._fetcher.settlements.release([(lease, even)])
+            await consumer._fetcher.settlements.releases()([(lease, even)])
             again = await consumer.get_batch(max_records=count, max_wait=1.0)
             assert again.attempts() == [1 + offset % 2 for offset in again.offsets()]
             assert len(again) == count

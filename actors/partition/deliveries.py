@@ -81,6 +81,8 @@ class PartitionDeliveries:
         self.journal = JournalQueue()
         self.armed = NEVER
         """The earliest deadline that is watched."""
+        self.lost_to_reads: list[tuple[int, int, int]] | None = None
+        """Groups, offsets and how many records, that reads have missed while retention drops records."""
 
     def take_effects(self) -> list[e.Effect]:
         """What there is to do by now."""
@@ -142,7 +144,10 @@ class PartitionDeliveries:
         for group in self.groups.values():
             kept = group.delivery.leased_in(start, stop, besides=group.pending)
             for first, last in between(start, stop, kept):
-                group.lost_records += group.delivery.skip(first, last)
+                lost = group.delivery.skip(first, last)
+                group.lost_records += lost
+                if self.lost_to_reads is not None:
+                    self.lost_to_reads.append((group.group_id, first, lost))
                 self.settled_in(group, [(first, last)], now)
             if group.delivery.events:
                 self.has_changed(group, now, urgent=False)

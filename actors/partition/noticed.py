@@ -17,10 +17,12 @@ from typing import Final
 import attrs
 import cbor2
 
+from callboard.actors.partition.group_states import RECORDS_VERSION
 from callboard.log.errors import StorageError
 from callboard.log.format.fields import CBOR_ERRORS
 from callboard.log.format.segment import identity_of
 from callboard.log.format.stamps import Stamps, is_ahead
+from callboard.log.journal.journal_walk import Owner, ignore, read_journal
 from callboard.log.limits import CLOCK_BYTES_MAX
 from callboard.log.partition.partition_log import PartitionLog
 from callboard.log.seams.disk import Entry, Incarnation
@@ -61,16 +63,39 @@ class NoticedStamps:
             )
         self._stamps.resume(self._stored)
 
+    async def notice_journal(self, now_us: int) -> None:
+        """Before the delivery journal is replayed: where its times go back, the clock was set right, and at its end.
+
+        What is known may be of another time, when the clock was ahead by more. If nothing is known, all that is ahead
+        is noticed as it is replayed.
+        """
+        if not self._knows_ahead(now_us):
+            return
+        last_us = 0
+
+        def written(wall_us: int) -> None:
+            nonlocal last_us
+            self._stamps.notice(last_us, wall_us)
+            last_us = wall_us
+
+        with suppress(StorageError):  # opening the journal says what is wrong with it
+            owner = Owner(ignore, ignore, RECORDS_VERSION, written=written)
+            await read_journal(self._files, self._directory, owner)
+        self._stamps.notice(last_us, now_us)
+
     async def notice_last(self, log: PartitionLog, now_us: int) -> None:
         """What the log stamped last is ahead: so was the clock until the log was closed, if it was not noticed before.
 
         The log itself looks at its latest stamp. That may be of another time, when the clock was ahead by more.
         """
-        if any(is_ahead(stamp_us, now_us) for stamp_us, _ in self._stamps.pairs):
+        if self._knows_ahead(now_us):
             with suppress(StorageError):
                 found = await log.read(max(log.start_offset, log.visible_end - 1), max_records=1)
                 for columns in found.batches:
                     self._stamps.notice(columns.append_time_us, now_us)
+
+    def _knows_ahead(self, now_us: int) -> bool:
+        return any(is_ahead(stamp_us, now_us) for stamp_us, _ in self._stamps.pairs)
 
     async def keep(self) -> None:
         """Write the file unless it says all that is known. If the disk refuses, the next occasion tries again."""

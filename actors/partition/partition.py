@@ -225,6 +225,7 @@ class Partition(Actor[c.PartitionCommand]):
         stamps.changed = lambda: None
         noticed = self._noticed = NoticedStamps(files, spec.journal_directory, stamps)
         await noticed.load(journal)
+        await noticed.notice_journal(context.clock.wall_us())
         self._journal, states = await open_delivery_journal(files, spec, context, spec.lacks(journal))
         publishers = self._publishers = publishers_of(files, spec, context)
         published_end = await publishers.load(journal)

@@ -35,11 +35,12 @@ class RetentionRules:
 
     def begin(self) -> None:
         """Retention asks the groups that are open what may go."""
-        self._behind = []
+        self._behind, self._deliveries.lost_to_reads = [], []
 
     def end(self) -> None:
         """What it drops is gone: answer groups that joined or sought meanwhile (RR1)."""
         behind, self._behind = self._behind or (), None
+        self._deliveries.lost_to_reads = None
         for token, answer in behind:
             if isinstance(answer, GroupOpened):
                 answer = answer._replace(floor=max(answer.floor, self._deliveries.start_offset))
@@ -60,7 +61,13 @@ class RetentionRules:
         Not in a group of the broker's own, unless it is unknown what it has settled (`OWN_GROUP`).
         """
         is_counted = group.group_id == c.OWN_GROUP and not self._deliveries.states.lost_sequences
-        return group.delivery.floor < self._deliveries.start_offset and not is_counted
+        is_behind = group.delivery.floor < self._deliveries.start_offset or self._lost_to_reads(group) > 0
+        return is_behind and not is_counted
+
+    def _lost_to_reads(self, group: GroupState) -> int:
+        """How many records, of those that retention has just dropped, reads of the group have missed and settled."""
+        lost, start = self._deliveries.lost_to_reads or (), self._deliveries.start_offset
+        return sum([count for group_id, first, count in lost if group_id == group.group_id and first < start])
 
     def drop_unread(self, group: GroupState, now: float) -> None:
         """Retention has dropped what `group` had not settled, by now or before a crash that hid it."""
@@ -71,7 +78,8 @@ class RetentionRules:
         self._deliveries.settled_in(group, [(0, self._deliveries.start_offset)], now)
         self._deliveries.has_changed(group, now, urgent=False)
         if not self._deliveries.states.lost_sequences:  # else it is unknown, and that is reported
-            self._deliveries.effects.append(e.DroppedUnread(group.group_id, dropped))
+            all_dropped = dropped + self._lost_to_reads(group)
+            self._deliveries.effects.append(e.DroppedUnread(group.group_id, all_dropped))
 
     def begin_behind_dropped(self, group: GroupState, now: float) -> None:
         """The group was opened, or sought, at records that retention was dropping: it goes on behind them, and has lost

@@ -40,8 +40,8 @@ class Stamps:
     stamped_us: int = 0
     """What was stamped last. Once that is ahead the clock was set right: what is ahead was not noticed before that."""
     _noticed: list[tuple[int, int]] = attrs.Factory(list)
-    """(Stamp, when it was noticed): the stamps fall, the times rise unless the clock is set back once more. What is
-    stamped up to there was stamped before."""
+    """(Stamp, when it was noticed): the stamps fall, and none is above one that was noticed later, unless that was read
+    first. What is stamped up to there was stamped before."""
 
     @property
     def pairs(self) -> tuple[tuple[int, int], ...]:
@@ -68,13 +68,13 @@ class Stamps:
         noticed = self._noticed
         if not is_ahead(stamp_us, now_us) or any(stamp_us == known_us for known_us, _ in noticed):
             return
-        while noticed and noticed[-1][0] < stamp_us:
-            noticed.pop()
-        noticed.append((stamp_us, now_us))
-        del noticed[:-STAMPS_NOTICED_MAX]
-        self.count += 1
-        if self.count == 1:
-            self.report(stamp_us, now_us)
+        outdated = [pair for pair in noticed if pair[0] < stamp_us and pair[1] <= now_us]
+        self._noticed = sorted([*set(noticed).difference(outdated), (stamp_us, now_us)], reverse=True)
+        del self._noticed[:-STAMPS_NOTICED_MAX]
+        if all(at_us < now_us for _, at_us in outdated):  # else more is read of what was noticed just now
+            self.count += 1
+            if self.count == 1:
+                self.report(stamp_us, now_us)
         self.changed()
 
     def believed(self, stamp_us: int, now_us: int) -> int:

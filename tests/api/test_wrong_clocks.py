@@ -579,3 +579,38 @@ async def test_what_a_clock_stamps_that_is_ahead_until_the_end_of_the_process_is
         assert (await topic.publish(b"one year ahead", dedup_id="id")).duplicate
         await trio.sleep(HOUR_S + 1)
         assert not (await topic.publish(b"later", dedup_id="id")).duplicate
+
+
+async def test_a_nack_of_a_clock_that_was_ahead_by_more_before_is_not_due_at_once(
+    autojump_clock: Any, world: Any
+) -> None:
+    """The delivery journal alone says so, which is replayed before the log is open; the delay ends in its time."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("jobs")
+        await in_a_wrong_year(world, in_a_wrong_year(world, topic.publish(b"two years ahead")))
+        await topic.publish(b"right again")
+        await trio.sleep(30 * 24 * HOUR_S)
+        world.clock.shift(YEAR_S)
+        async with topic.subscribe("billing", max_in_flight=2) as consumer:
+            for _ in range(2):
+                await (await consumer.get()).nack(delay=HOUR_S)
+            await consumer.flush()
+    world.clock.shift(-YEAR_S)
+    for opening in range(3):
+        async with world.open() as runtime:
+            async with runtime.topic("jobs").subscribe("billing") as consumer:
+                assert ((await consumer.get(timeout=1)) is not None) == (opening == 2)
+            await trio.sleep(0.6 * HOUR_S)
+
+
+def test_what_is_read_of_an_earlier_time_hides_no_later_one() -> None:
+    """Each time that the clock was ahead counts as of its end, in whatever order they are noticed; each is counted."""
+    stamps = Stamps()
+    hour_us = round(HOUR_S * 1e6)
+    stamps.notice(1_000 * hour_us, 20 * hour_us)
+    stamps.notice(2_000 * hour_us, 10 * hour_us)
+    assert stamps.believed(1_000 * hour_us, 30 * hour_us) == 20 * hour_us
+    assert stamps.believed(1_500 * hour_us, 30 * hour_us) == 10 * hour_us
+    for stamp in range(3_000, 3_010):
+        assert stamps.believed(stamp * hour_us, 30 * hour_us) == 30 * hour_us
+    assert stamps.count == 3

@@ -87,6 +87,8 @@ class Admission:
         self._draft = Draft()
         self._draft_bytes = 0
         self._now_us = 0
+        self._read_us = 0
+        """The stamp of what was read last of the log."""
 
     def needs_tables(self, columns: Columns) -> bool:
         """Whether a guarded publish of these needs the tables, which follow the log from then on."""
@@ -275,10 +277,9 @@ class Admission:
 
         Where times go back, the clock was set right: what is ahead was stamped before that.
         """
-        stamped_us = 0
         for columns in batches:
-            self.stamps.notice(stamped_us, columns.append_time_us)
-            stamped_us = max(stamped_us, columns.append_time_us)
+            self.stamps.notice(self._read_us, columns.append_time_us)
+            self._read_us = columns.append_time_us
             if columns.producers is None and columns.dedup_ids is None:
                 continue
             for piece in _dense(columns):

@@ -97,6 +97,23 @@ def test_the_time_of_a_lease_begins_when_it_is_handed_over_late() -> None:
     assert [lease.lease_id for _, lease in core.time_has_come(35.0)] == [pending.lease.lease_id]
 
 
+@pytest.mark.parametrize("missed", [0, 2, 4])
+def test_what_reads_have_missed_is_reported_with_what_was_dropped(missed: int) -> None:
+    """A read that comes upon the drop before the groups hear of it settles what it misses; the event counts all."""
+    core = core_with(6)
+    core.retention.begin()
+    core.deliveries.records_lost(0, missed, 0.0)
+    core.deliveries.records_lost(5, 6, 0.0)  # damage
+    core.log_moved(4, 6, 6, 0.0)
+    (group,) = core.states
+    assert core.retention.drops_unread(group)
+    core.retention.drop_unread(group, 0.0)
+    core.retention.end()
+    assert of_kind(core, e.DroppedUnread) == [e.DroppedUnread(1, 4)]
+    assert group.lost_records == 5
+    assert not core.retention.drops_unread(group)
+
+
 def test_a_nack_without_a_delay_waits_as_the_settings_of_its_group_say() -> None:
     """The delay doubles with the attempt up to the maximum, chance takes off a part; altered settings hold at once."""
     core = core_with(1, backoff=1.0, max_backoff=5.0)

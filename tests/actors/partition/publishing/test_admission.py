@@ -594,3 +594,20 @@ def test_every_refusal_is_an_error_of_callboard() -> None:
     """So whoever catches those catches these."""
     for error in (ProducerFenced, SequenceOutOfOrder, OffsetMismatch):
         assert issubclass(error, CallboardError)
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_ids_of_a_clock_that_was_ahead_by_more_before_are_read_as_of_its_last_end(at_once: bool) -> None:
+    """Also when what follows in the log is read by itself."""
+    year_us, now_us = 365 * 86_400 * 10**6, 10**15
+    admission = Admission("t/0", window_us=WINDOW_US)
+    admission.is_guarded = True
+    stamps = {0: 2 * year_us, 1: -year_us // 12, 2: year_us, 3: 0}
+    batches = []
+    for offset, ahead_us in stamps.items():
+        columns = Columns.build([b"x"], dedup_ids=[b"%d" % offset])
+        columns.base_offset, columns.append_time_us = offset, now_us + ahead_us
+        batches.append(columns)
+    for read in [batches] if at_once else [[columns] for columns in batches]:
+        admission.read(read, read[-1].base_offset + 1, now_us)
+    assert [admission.ids.find(b"%d" % offset, now_us) for offset in (1, 2, 3)] == [None, 2, 3]

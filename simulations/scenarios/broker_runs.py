@@ -102,6 +102,10 @@ class PublishOnly(BrokerRun):
         down_s=(0.01, 0.1),
     )
 
+    def aimed(self, entropy: SeededEntropy) -> list[Fault]:
+        """In half of the seeds the power is lost just when a publish was answered."""
+        return aimed.between_syncs(entropy, "published", 60) if entropy.random() < 0.5 else []
+
     def workload(self, entropy: SeededEntropy) -> Traffic:
         """Many publishers of several levels, whose records meet in commits, and a power cut at the end."""
         together = entropy.fork("together")

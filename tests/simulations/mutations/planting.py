@@ -133,10 +133,10 @@ def import_others() -> None:
     gc.freeze()
 
 
-def fork(mutation: Mutation | None, seeds: Sequence[tuple[str, int]] | int) -> int:
+def fork(mutation: Mutation | None, seeds: Sequence[tuple[str, int]] | int, own: int = OWN_SEEDS) -> int:
     """Run seeds of a sweep with the bug planted, in a child process; returns where its answer can be read.
 
-    `seeds`: scenarios and seeds, or how many of the standard sweep, which those of the mutation's own scenario follow.
+    `seeds`: scenarios and seeds, or how many of the standard sweep, which `own` of the mutation's own scenario follow.
     The answer is a JSON list: of `Caught`, or empty.
     """
     assert "callboard" not in sys.modules, "fork from a process that has not imported the product"
@@ -150,7 +150,7 @@ def fork(mutation: Mutation | None, seeds: Sequence[tuple[str, int]] | int) -> i
             sys.meta_path.insert(0, _Planter(mutation))
         found = _search(list(standard(seeds)) if isinstance(seeds, int) else seeds)
         if found is None and mutation is not None and mutation.scenario and isinstance(seeds, int):
-            own = _search([(mutation.scenario, seed) for seed in range(OWN_SEEDS)])
+            own = _search([(mutation.scenario, seed) for seed in range(own)])
             found = None if own is None else own._replace(swept=seeds)
         os.write(answer, json.dumps([] if found is None else list(found)).encode())
     except BaseException as error:  # noqa: BLE001 - whatever it is, the parent is told, and the child ends here
@@ -205,7 +205,10 @@ def in_sweep(known: dict[str, Caught]) -> dict[str, int]:
 
 
 def search_each(
-    tasks: Iterable[tuple[str, Mutation | None, Sequence[tuple[str, int]] | int]], jobs: int, timeout_s: float
+    tasks: Iterable[tuple[str, Mutation | None, Sequence[tuple[str, int]] | int]],
+    jobs: int,
+    timeout_s: float,
+    own: int = OWN_SEEDS,
 ) -> Iterator[tuple[str, Caught | None]]:
     """Search with each bug (a name, what is planted, the seeds), this many at a time: names and what was found.
 
@@ -215,7 +218,7 @@ def search_each(
     waiting, running = iter(tasks), dict[int, str]()
     while True:
         for name, mutation, seeds in islice(waiting, jobs - len(running)):
-            running[fork(mutation, seeds)] = name
+            running[fork(mutation, seeds, own)] = name
         if not running:
             return
         yield next(_answers_of(running, timeout_s))

@@ -27,7 +27,7 @@ FORWARDER: Final = "the forwarder of what acks publish"
 DELAYED_FORWARDER: Final = "the delayed forwarder"
 RECURRING: Final = "recurring publishes"
 WHEEL: Final = "the timer wheel"
-TURN_GIVER: Final = "the giver of turns to open"
+TURN_GIVER: Final = "the giver of turns and memory"
 
 COMMANDS: Final[dict[str, Any]] = {
     PARTITION: c.PartitionCommand,
@@ -38,7 +38,7 @@ COMMANDS: Final[dict[str, Any]] = {
     DELAYED_FORWARDER: forwarding.DelayedForwarderCommand,
     RECURRING: recurring.RecurringCommand,
     WHEEL: timers.WheelCommand,
-    TURN_GIVER: c.OpeningStands,
+    TURN_GIVER: c.GiverCommand,
 }
 """What each actor understands: questions, and the notices that `EXCHANGES` has for it."""
 ASKED: Final = frozenset({c.PublishOne, c.PublishMany, c.Fetch, c.WaitForReady, c.WaitForVisible})
@@ -98,6 +98,13 @@ EXCHANGES: Final = (
     Exchange(PARTITION, "the directory of live topics", (c.FilesOpened, c.OpeningWaits), "as it is opened"),
     Exchange(PARTITION, TURN_GIVER, (c.OpeningStands,), "how far it is, while it opens; anew"),
     Exchange(TURN_GIVER, "the partition that opens", (c.TurnBegins, c.MemoryHeld)),
+    Exchange(
+        PARTITION,
+        TURN_GIVER,
+        (c.WindowStands,),
+        "the memory that its record windows have, and need; anew",
+    ),
+    Exchange(TURN_GIVER, "the partition with record windows", (c.WindowGranted, c.WindowNeeded)),
     Exchange(
         PARTITION,
         ROUTER,

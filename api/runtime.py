@@ -207,7 +207,12 @@ class Runtime:
                 ChildSpec(name=WHEEL, start=partial(TimerWheel, TimerCounts()), backoff=IMMEDIATE),
                 ChildSpec(
                     name=TURNS,
-                    start=partial(TurnGiver, session.limits.openings, session.limits.opening_bytes),
+                    start=partial(
+                        TurnGiver,
+                        session.limits.openings,
+                        session.limits.opening_bytes,
+                        session.limits.window_bytes,
+                    ),
                     backoff=IMMEDIATE,
                 ),
                 SupervisorSpec(name="topics"),

@@ -36,7 +36,6 @@ from callboard.actors.groups.coordinator import Coordinator
 from callboard.actors.groups.spec import CoordinatorSpec
 from callboard.actors.kernel import ActorRef, MailboxSpec, notify_all
 from callboard.actors.kernel.cell import stopped
-from callboard.actors.partition.choice.record_window import WindowBudget
 from callboard.actors.partition.commands import Alter, AlterDelivery, DeliverySettings
 from callboard.actors.partition.companion_partitions.companions import SETTLED_AGE_S, companion_settings
 from callboard.actors.partition.companion_partitions.delayed import (
@@ -105,7 +104,6 @@ class Directory:
         self.run = 0
         """A number of this opening of the directory, once there is a waiting partition."""
         self.outboxes = Outboxes()
-        self.windows = WindowBudget(limits.window_bytes)
         self._launched = 0
         """Partitions that were launched since other tasks were let run."""
         self.catalog: ActorRef[Any]
@@ -285,7 +283,6 @@ class Directory:
             record.topic_id,
             index,
             settings,
-            self.windows,
             self.wheel,
             holds=holds,
             is_made=holds in record.made,

@@ -142,6 +142,36 @@ class MemoryHeld:
 
 
 @attrs.frozen
+class WindowStands:
+    """A notice of a partition to the giver of turns: the memory that its record windows may take, and need."""
+
+    partition: int
+    """The number of its peer."""
+    allowance_bytes: int
+    """What they may take."""
+    wanted_bytes: int
+    """What that is to be; 0: it is enough."""
+
+
+@attrs.frozen
+class WindowGranted:
+    """A notice of the giver of turns to a partition that wanted more memory: its record windows may take this much."""
+
+    allowance_bytes: int
+
+
+@attrs.frozen
+class WindowNeeded:
+    """A notice of the giver of turns to a partition: it is to give back so much of that memory, if it can."""
+
+    size_bytes: int
+
+
+GiverCommand = OpeningStands | WindowStands
+"""What the giver of turns understands."""
+
+
+@attrs.frozen
 class FilesOpened:
     """To the directory: log and journal are open; whether all files are made, or some wait for space on the disk."""
 

@@ -16,7 +16,7 @@ from callboard.actors.delivery.receipts import between
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
 from callboard.actors.partition.choice.distribution import Draw, Load, load_of
-from callboard.actors.partition.choice.record_window import WindowBudget
+from callboard.actors.partition.choice.record_window import WindowAllowance
 from callboard.actors.partition.queues import LINGER_S, NEVER, JournalQueue
 from callboard.log.errors import GroupNotFound
 from callboard.log.limits import USUAL, Limits
@@ -40,8 +40,8 @@ class CoreOptions:
     limits: Limits = USUAL
     has_priorities: bool = False
     """Every group of the topic looks at priorities before it leases."""
-    windows: WindowBudget = attrs.field()
-    """Of all partitions of the runtime."""
+    windows: WindowAllowance = attrs.field()
+    """What its record windows may take."""
     is_abandoned: Callable[[c.Token], bool] = lambda _: False
     """Whether an asker has stopped waiting."""
     load: Load = load_of
@@ -50,8 +50,8 @@ class CoreOptions:
     """Draws a random number."""
 
     @windows.default
-    def _own_windows(self) -> WindowBudget:
-        return WindowBudget(self.limits.window_bytes)
+    def _own_windows(self) -> WindowAllowance:
+        return WindowAllowance(self.limits.window_bytes)
 
 
 class PartitionDeliveries:
@@ -182,7 +182,11 @@ class PartitionDeliveries:
             return False
         span = choice.begin_reading(self.visible_end)
         if span is not None:
-            self.effects.append(e.ReadWindow(group.group_id, *span, choice.columns, choice.is_uniform))
+            self.effects.append(
+                e.AwaitRoom(group.group_id)
+                if choice.awaits_room
+                else e.ReadWindow(group.group_id, *span, choice.columns, choice.is_uniform)
+            )
         return choice.is_reading
 
     def is_handed_over(self, group: GroupState) -> bool:

@@ -60,6 +60,12 @@ class ReadWindow(NamedTuple):
     """It does not want them of records that are uniform."""
 
 
+class AwaitRoom(NamedTuple):
+    """More memory for record windows was asked for: call `room_answered` when that was answered."""
+
+    group_id: int
+
+
 class Notify(NamedTuple):
     """Answer a consumer that waits; when it does not listen any more, call `not_notified`."""
 
@@ -129,6 +135,7 @@ Effect = (
     | AppendsFailed
     | Journalled
     | ReadWindow
+    | AwaitRoom
     | SkipExpired
     | Notify
     | ArmTimer

@@ -11,18 +11,19 @@ from callboard.actors.partition.commands import MemoryHeld, OpeningStage, Openin
 
 if TYPE_CHECKING:
     from callboard.actors.kernel import ActorRef
+    from callboard.actors.partition.commands import GiverCommand
 
 
 class OpeningTurn:
     """One turn of one partition: it waits, opens, and ends."""
 
-    def __init__(self, giver: ActorRef[OpeningStands], topic_id: str) -> None:
+    def __init__(self, giver: ActorRef[GiverCommand], topic_id: str) -> None:
         self._topic_id = topic_id
         self._stage = OpeningStage.WAITS
         self._size_bytes = 0
         self._is_overdue = False
         self._moved = trio.Event()
-        self._peer: Peer[None, OpeningStands] = Peer(giver, self)
+        self._peer: Peer[None, GiverCommand] = Peer(giver, self)
         self._peer.open()
         self._peer.mark(None)
 

@@ -1,4 +1,4 @@
-"""Openings: how many partitions recover at once, and which is next; and the actor that gives them their turns.
+"""Openings: how many partitions recover at once, and which is next; and the actor that gives them turns and memory.
 
 Recovery reads delivery journals and the ends of logs into memory, so partitions take turns: at most `OPENINGS_MAX` at
 a time, and together they hold no more than an estimated `OPENING_BYTES_MAX`, unless one alone does. No topic has more
@@ -10,7 +10,9 @@ A partition that a task publishes to, or reads by itself, is *needed*: its turn 
 goes to every partition of a topic, such as a consumer that joins, needs none more than the others.
 
 Each partition that opens is a peer of the actor (`opening_turn`). It says how far it is (`OpeningStands`), and hears
-that its turn has begun, and that it may hold what it needs. An incarnation of the actor hears all of that anew.
+that its turn has begun, and that it may hold what it needs. An incarnation of the actor hears all of that anew. It also
+divides the memory for record windows among partitions (`window_shares`): when it restarts, only after all have said
+anew what they have.
 
 Invariants
 ----------
@@ -29,7 +31,15 @@ from functools import partial
 import attrs
 
 from callboard.actors.kernel import Actor, notify
-from callboard.actors.partition.commands import MemoryHeld, OpeningStage, OpeningStands, TurnBegins
+from callboard.actors.partition.commands import (
+    GiverCommand,
+    MemoryHeld,
+    OpeningStage,
+    OpeningStands,
+    TurnBegins,
+    WindowStands,
+)
+from callboard.actors.partition.window_shares import WindowShares
 from callboard.log.limits import OPENING_BYTES_MAX, OPENINGS_MAX
 
 
@@ -170,18 +180,34 @@ class _Queue:
         return turn
 
 
-class TurnGiver(Actor[OpeningStands]):
-    """The actor that gives partitions their turns to open."""
+class TurnGiver(Actor[GiverCommand]):
+    """The actor that gives partitions their turns to open, and memory for record windows."""
 
     defers_interrupts = True
 
-    def __init__(self, count_max: int, bytes_max: int) -> None:
+    def __init__(self, count_max: int, bytes_max: int, window_bytes: int) -> None:
         self.openings = Openings(count_max, bytes_max)
+        self.windows = WindowShares(window_bytes)
         self._turns: dict[int, Turn] = {}
         """By the number of the partition's peer."""
 
-    async def receive(self, message: OpeningStands) -> None:
-        """Act on how far a partition is."""
+    async def receive(self, message: GiverCommand) -> None:
+        """Act on what a partition says of itself."""
+        match message:
+            case OpeningStands():
+                self._opening_stands(message)
+            case WindowStands():
+                self.windows.stands(message)
+        if not self.context.has_notices:
+            self._share_windows()
+
+    def _share_windows(self) -> None:
+        while (notice := self.windows.next_notice()) is not None:
+            partition, message = notice
+            if not notify(self.context.ref, partition, message):
+                self.windows.gone(partition)
+
+    def _opening_stands(self, message: OpeningStands) -> None:
         openings, turn, stage = self.openings, self._turns.get(message.partition), message.stage
         if stage is OpeningStage.ENDED:
             if turn is not None:

@@ -51,6 +51,7 @@ from callboard.actors.partition.queues import NEVER, Appends
 from callboard.actors.partition.reopening import open_lost
 from callboard.actors.partition.retaining import PublishersSummary, Retaining
 from callboard.actors.partition.spec import TURNS, PartitionSpec, log_settings
+from callboard.actors.partition.window_share import WindowShare
 from callboard.actors.settings import TopicSettings
 from callboard.actors.timing import Callback, Flag, Timers
 from callboard.log.errors import (
@@ -99,6 +100,7 @@ class Partition(Actor[c.PartitionCommand]):
         self._publishers: Publishers
         self._noticed: NoticedStamps
         self._windows: WindowReading
+        self._window_share: WindowShare
         self._dead_letters: DeadLetterNotices
         self._outbox: OutboxNotices
         self._has_started = False
@@ -253,6 +255,7 @@ class Partition(Actor[c.PartitionCommand]):
             self._tell_damage(damage, is_new=damage in new)
         await publishers.catch_up(log)
         await noticed.keep()
+        self._window_share = WindowShare(context.actor(TURNS))
         core = self._core = PartitionCore(
             states,
             spec.hand_over.carried,
@@ -260,7 +263,7 @@ class Partition(Actor[c.PartitionCommand]):
                 label=self._spec.label,
                 is_abandoned=attrgetter("abandoned"),
                 limits=context.limits,
-                windows=spec.windows,
+                windows=self._window_share.allowance,
                 has_priorities=spec.settings.priorities,
                 draw=context.entropy.random,
             ),
@@ -285,7 +288,7 @@ class Partition(Actor[c.PartitionCommand]):
             default_ttl_us=spec.settings.default_ttl_us,
         )
         stamps.changed = self._log_part.maintain
-        work = self._read_hot, self._from_disk
+        work = self._read_hot, self._from_disk, self._window_share.answered
         self._windows = WindowReading(core, log, context.clock, context.start_task, self._perform, *work)
         self._committer = Committer((self._log_part, self._journal_part), DiskEngine(files), context.clock)
 
@@ -304,6 +307,7 @@ class Partition(Actor[c.PartitionCommand]):
             await self._publishers.close(self._log)
             await self._noticed.keep()
             await self._journal.close()
+            self._window_share.end()
 
     def crashed(self, error: BaseException) -> None:
         """The outcome of whatever waits is unknown; the kernel answers the askers."""
@@ -311,6 +315,7 @@ class Partition(Actor[c.PartitionCommand]):
         self._rest()
         if not self._has_started:
             return
+        self._window_share.end()
         self._core.end()
         unknown = ActorCrashed(
             f"partition {self._spec.label} crashed with this in hand ({describe(error)})."
@@ -507,6 +512,8 @@ class Partition(Actor[c.PartitionCommand]):
                         self._appends_failed(effect)
                     case e.ReadWindow():
                         self._windows.read(effect)
+                    case e.AwaitRoom(group_id):
+                        self._windows.await_room(group_id)
                     case e.SkipExpired(group_id):
                         self._skip_expired(group_id)
                     case e.HasDead():

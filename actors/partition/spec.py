@@ -7,7 +7,6 @@ from typing import Final
 
 import attrs
 
-from callboard.actors.partition.choice.record_window import WindowBudget
 from callboard.actors.partition.commands import DeliverySettings, OpenGroup
 from callboard.actors.partition.hand_over import HandOver
 from callboard.actors.partition.port import label_of
@@ -118,8 +117,6 @@ class PartitionSpec:
     topic_id: str
     index: int
     settings: TopicSettings
-    windows: WindowBudget
-    """Of all partitions of the runtime."""
     wheel: WheelAddress
     """Of the runtime."""
     holds: str = ""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from callboard.actors.delivery.receipts import OFFSET_END
 from callboard.actors.partition.account import Account
 from callboard.actors.partition.choice.priorities import PriorityOrder
+from callboard.actors.partition.choice.record_window import RECORDS_LEAST
 from callboard.actors.timers.commands import LOOK_S, NEVER, TICK_MAX, TICKS, WHEEL
 from callboard.log.errors import CallboardError
 
@@ -124,10 +125,13 @@ def _problems(runtime: Runtime, largest_bytes: int) -> Iterator[str]:
     if wheel is not None:  # a tree that gives up loses its actors one after the other
         yield from _of_timers(wheel._cell)
     yield from _of_renewed(runtime)
+    partitions: list[Partition] = []
     for live in runtime._session.directory.topics():
         for port in live.ports:
             cell = port.ref._cell
             partition = running(cell)
+            if partition is not None:
+                partitions.append(partition)
             queued = Counter() if partition is None else _queued_bytes(partition)
             accounts = _accounts(cell)
             if len(accounts) > CLIENTS:
@@ -136,14 +140,25 @@ def _problems(runtime: Runtime, largest_bytes: int) -> Iterator[str]:
                 yield from _of_account(port.label, account, queued[account.number], largest_bytes)
             if partition is not None:
                 yield from _of_partition(port.label, partition, largest_bytes)
-    windows = runtime._session.directory.windows
-    sizes = sum(windows._sizes.values())
-    if windows.size_bytes != sizes:
-        yield f"the record windows count {windows.size_bytes} bytes, and have {sizes} (RW3)"
-    if windows.size_bytes > limits.window_bytes and not any(records.in_use for records in windows._sizes):
-        used = sum(records.count > 0 for records in windows._sizes)
-        if used > 1:
-            yield f"{used} record windows have {windows.size_bytes} of {limits.window_bytes} bytes (RW3)"
+    yield from _of_windows(partitions, limits.window_bytes)
+
+
+def _of_windows(partitions: list[Partition], window_bytes: int) -> Iterator[str]:
+    """Each allowance counts its ranges, which exceed it only while they are used or answered (RW3); all that was granted
+    is within the budget (WS1).
+    """
+    for partition in partitions:
+        windows, label = partition._window_share.allowance, partition._spec.label
+        sizes = sum(windows._sizes.values())
+        if windows.size_bytes != sizes:
+            yield f"the record windows of {label} count {windows.size_bytes} bytes, and have {sizes} (RW3)"
+        large = sum(size for records, size in windows._sizes.items() if records.count > RECORDS_LEAST)
+        is_in_use = windows.wanted_bytes or any(records.in_use for records in windows._sizes)
+        if large > windows.bytes_max and not is_in_use:
+            yield f"the record windows of {label} have {windows.size_bytes} of {windows.bytes_max} bytes (RW3)"
+    granted = sum(partition._window_share.allowance.bytes_max for partition in partitions)
+    if granted > window_bytes:
+        yield f"{granted} bytes of {window_bytes} are granted to record windows (WS1)"
 
 
 def running(cell: Any) -> Partition | None:

@@ -51,6 +51,8 @@ class KeyOrder:
 
     columns: ClassVar[tuple[str, ...]] = ("key_hash",)
     """What it looks at besides offsets; the first stands for the key."""
+    beside_bytes: ClassVar[int] = KEY_BYTES
+    """The most that a record takes besides its columns."""
 
     def __init__(
         self, delivery: Delivery, records: RecordRange, span_records: int = WINDOW_SPAN_RECORDS
@@ -62,7 +64,9 @@ class KeyOrder:
         self.fetches: list[tuple[Fetch, Token]] = []
         """Those that wait for records to be read, with the tokens of their askers."""
         self.is_reading = False
-        """Records are being read."""
+        """Records are being read, or room for them is awaited."""
+        self.awaits_room = False
+        """The partition was asked for room (`begin_reading`). What is read next makes do with what it has."""
         self.wall_offset_s = 0.0
         """Wall time minus monotonic time, as of the present lease: the wall clock may be set at any time."""
         self.stamps = Stamps()
@@ -135,22 +139,49 @@ class KeyOrder:
 
         What was leased or passed before is read whatever room there is.
         """
-        records, delivery = self._catch_up(), self._delivery
-        span = delivery.unsettled_span(records.end, visible_end, self._span_records, join=JOIN_MAX)
-        if span is None or span[1] <= delivery.next:
-            return span
-        start, stop = span
+        unread = self._unread(visible_end)
+        return None if unread is None else self._what_fits(*unread)
+
+    def _unread(self, visible_end: int) -> OffsetRange | None:
+        return self._delivery.unsettled_span(
+            self._catch_up().end, visible_end, self._span_records, join=JOIN_MAX
+        )
+
+    def _lacks_room(self, start: int, stop: int) -> bool:
+        """Whether to ask for room for these offsets, unless that was done."""
+        if self.awaits_room or not self.records.lacks_room(stop - start):
+            return False
+        return not (self.is_uniform and self.known)
+
+    def has_more_to_read(self, visible_end: int) -> bool:
+        """Whether there is something to read, or to ask for room for."""
+        unread = self._unread(visible_end)
+        return unread is not None and (self._lacks_room(*unread) or self._what_fits(*unread) is not None)
+
+    def _what_fits(self, start: int, stop: int) -> OffsetRange | None:
+        """What of these offsets there is room for."""
+        records, delivery = self.records, self._delivery
+        if stop <= delivery.next:
+            return start, stop
+        new = max(start, delivery.next)
         known = length_of(delivery.unsettled_ranges(start, delivery.next)) if start < delivery.next else 0
-        room = records.room(self.known if self.is_uniform else 0)
-        stop = min(stop, max(start, delivery.next) + max(0, room - known))
+        room = records.room(stop - new + known, self.known if self.is_uniform else 0)
+        stop = min(stop, new + max(0, room - known))
         return (start, stop) if start < stop else None
 
     def begin_reading(self, visible_end: int) -> OffsetRange | None:
         """What is to be read now; None when that is nothing, or something is being read already. A choice that is
-        behind has nothing read, and goes on when others have run.
+        behind, or `awaits_room`, has nothing read, and goes on when others have run.
         """
-        span = None if self.is_reading else self.span(visible_end)
-        if span is None and self.is_behind and not self.is_reading:
+        if self.is_reading:
+            return None
+        unread, span = self._unread(visible_end), None
+        self.awaits_room = unread is not None and self._lacks_room(*unread)
+        if unread is not None and self.awaits_room:
+            self.records.want_room(unread[1] - unread[0])
+        elif unread is not None:
+            span = self._what_fits(*unread)
+        if self.awaits_room or (span is None and self.is_behind):
             span = self.records.end, self.records.end
         if span is not None:
             self.is_reading = self.records.in_use = True

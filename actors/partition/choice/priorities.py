@@ -25,11 +25,11 @@ from typing import ClassVar, Final
 
 from callboard.actors.delivery.delivery import Delivery
 from callboard.actors.delivery.receipts import Lease, OffsetRange, merged
-from callboard.actors.partition.choice.keys import KeyOrder
+from callboard.actors.partition.choice.keys import KEY_BYTES, KeyOrder
 from callboard.actors.partition.choice.record_window import (
     USUAL_PRIORITY,
     RecordRange,
-    WindowBudget,
+    WindowAllowance,
     WindowRecords,
 )
 from callboard.actors.partition.commands import DeliverySettings
@@ -55,6 +55,7 @@ class PriorityOrder(KeyOrder):
     """The choice of a topic with priorities, in a group without order."""
 
     columns: ClassVar[tuple[str, ...]] = ("no_key", "priority", "append_us")
+    beside_bytes: ClassVar[int] = RANKED_BYTES
 
     def __init__(
         self,
@@ -163,7 +164,7 @@ class PriorityOrder(KeyOrder):
         """Lease what comes first; None when that is nothing, or records have to be read or ranked before it is known
         (PO1, PO3).
         """
-        if self.span(visible_end) is not None:
+        if self.has_more_to_read(visible_end):
             return None
         if not self.is_uniform:
             self._delivery.promote(now)
@@ -248,12 +249,13 @@ class PriorityKeyOrder(PriorityOrder):
     """The same with order per key."""
 
     columns: ClassVar[tuple[str, ...]] = ("key_hash", "priority", "append_us")
+    beside_bytes: ClassVar[int] = KEY_BYTES + RANKED_BYTES
 
 
 def choice_of(
     settings: DeliverySettings,
     delivery: Delivery,
-    budget: WindowBudget,
+    allowance: WindowAllowance,
     limits: Limits,
     *,
     has_priorities: bool,
@@ -261,7 +263,7 @@ def choice_of(
     """The choice of a group with these settings; None for a group that leases by offset."""
 
     def records(kind: type[KeyOrder], most: int) -> RecordRange:
-        return RecordRange(budget, most, kind.columns, limits.window_compact_records)
+        return RecordRange(allowance, most, kind.columns, limits.window_compact_records, kind.beside_bytes)
 
     if has_priorities and settings.ordering != "partition":
         ranked = PriorityKeyOrder if settings.ordering == "key" else PriorityOrder

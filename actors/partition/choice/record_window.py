@@ -6,8 +6,9 @@ reading goes on; of what lies between, it holds the unsettled records, as column
 
 Vocabulary
 ----------
-*Budget*: the bytes that all ranges of a runtime may take together. When they take more, the ranges that were used
-longest ago are *evicted*: they are empty again, and what they held is read again before their group's next lease.
+*Allowance*: the bytes that the ranges of the partition may take together. When more are needed, the partition asks for
+more (`window_share`). When it gets less than it needs, or is to give some back, the ranges that were used longest ago
+are *evicted*: they are empty again, and what they held is read again before their group's next lease.
 *Seen*: the choice has looked at the first `seen` records of the range.
 *Full*: the range has its limit of unsettled records, and no more are read until some are settled.
 *Uniform*: records are uniform when a choice has no reason to prefer one to another: no key, and one priority. A range
@@ -17,7 +18,10 @@ Invariants
 ----------
 RW1  Offsets rise strictly, are below `end`, and every column has one value for each.
 RW2  `count` is the number of records that are not settled; `dead` that of the others, which `compact` drops.
-RW3  The budget's `size_bytes` is the sum of what its ranges take, and exceeds `bytes_max` only by ranges in use.
+RW3  The allowance's `size_bytes` is the sum of what its ranges take. It exceeds `bytes_max` only by ranges in use, by
+     what one step has added, until that is answered, and by ranges of at most `RECORDS_LEAST` unsettled records.
+RW4  What is read to be leased for the first time fits into the allowance, at the most that a record may take, or makes
+     no more than `RECORDS_LEAST` records of its range.
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ from typing import Any, Final, NamedTuple
 from callboard.actors.delivery.receipts import OffsetRange, between
 from callboard.log.errors import InternalError
 from callboard.log.format.columns import NO_TIME, Columns
-from callboard.log.limits import WINDOW_COMPACT_RECORDS
+from callboard.log.limits import KIB, WINDOW_COMPACT_RECORDS
 
 NO_KEY: Final = 0
 """Stands for the hash of no key."""
@@ -45,7 +49,9 @@ DIFFERENT: Final = -1
 BARE_RECORD_BYTES: Final = 9
 """What a record takes besides its columns: its offset, and whether it is settled."""
 RECORDS_LEAST: Final = 16
-"""Unsettled records that a range may hold even when the budget is exhausted."""
+"""Unsettled records that a range may hold even when the allowance is exhausted."""
+GRANT_BYTES: Final = 64 * KIB
+"""What a partition asks for at a time, at least."""
 
 
 def key_hash(key: bytes | None) -> int:
@@ -142,35 +148,66 @@ def _uniform(batches: Sequence[Columns], names: Sequence[str]) -> tuple[int, ...
     return None if DIFFERENT in values else values
 
 
-class WindowBudget:
-    """What the ranges of a runtime may take together."""
+class WindowAllowance:
+    """What the ranges of a partition may take together. One with `ask` is to be more when it is needed."""
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, bytes_max: int, ask: Callable[[], object] | None = None) -> None:
         self.bytes_max = bytes_max
+        self.ask = ask
+        """Has the partition ask for `wanted_bytes`; never waits. None: it stays as it is."""
+        self.wanted_bytes = 0
+        """What it is to be, until that is answered."""
         self.size_bytes = 0
         self._sizes: dict[RecordRange, int] = {}
         """By range, the one used longest ago first."""
 
     def charge(self, records: RecordRange, size_bytes: int) -> None:
-        """`records` is used, and takes so much now; others are evicted as far as that is needed."""
+        """`records` is used, and takes this much now."""
         self.size_bytes += size_bytes - self._sizes.pop(records, 0)
         if size_bytes:
             self._sizes[records] = size_bytes
-        self.has_room(records, 0)
-
-    def has_room(self, records: RecordRange, least: int = 1) -> bool:
-        """Whether `least` bytes are left for `records`; other ranges are evicted as far as that is needed."""
-        limit = self.bytes_max - least
-        if self.size_bytes > limit:
-            for other in [other for other in self._sizes if other is not records and not other.in_use]:
-                other.clear()
-                if self.size_bytes <= limit:
-                    break
-        return self.size_bytes <= limit
+        if self.may_grow_for(0):
+            self.want(0)
+        else:
+            self._evict(self.bytes_max, records)
 
     def release(self, records: RecordRange) -> None:
         """`records` takes nothing any more."""
         self.size_bytes -= self._sizes.pop(records, 0)
+
+    def may_grow_for(self, more_bytes: int) -> bool:
+        """Whether there is too little for so many bytes more, and more may be asked for."""
+        return self.size_bytes + more_bytes > self.bytes_max and self.ask is not None
+
+    def want(self, more_bytes: int) -> None:
+        """Ask for so many bytes more than its ranges take."""
+        if self.ask is not None:
+            self.wanted_bytes = self.size_bytes + max(more_bytes, GRANT_BYTES)
+            self.ask()
+
+    def left_for(self, records: RecordRange, more_bytes: int) -> int:
+        """The bytes that are left; other ranges are evicted as far as `more_bytes` need it."""
+        self._evict(self.bytes_max - more_bytes, records)
+        return self.bytes_max - self.size_bytes
+
+    def allow(self, bytes_max: int) -> None:
+        """The answer: it is this much. Ranges that are not in use are evicted as far as they do not fit."""
+        self.bytes_max, self.wanted_bytes = bytes_max, 0
+        self._evict(bytes_max)
+
+    def give_back(self, size_bytes: int) -> None:
+        """Be less by that much, or by as much as the ranges that are not in use leave."""
+        least = max(0, self.bytes_max - size_bytes)
+        self._evict(least)
+        self.bytes_max = min(self.bytes_max, max(least, self.size_bytes))
+
+    def _evict(self, limit: int, used: RecordRange | None = None) -> None:
+        """Evict ranges, but for those in use and this one, until the others take no more than this."""
+        if self.size_bytes > limit:
+            for other in [other for other in self._sizes if other is not used and not other.in_use]:
+                other.clear()
+                if self.size_bytes <= limit:
+                    break
 
 
 class RecordRange:
@@ -178,18 +215,21 @@ class RecordRange:
 
     def __init__(
         self,
-        budget: WindowBudget,
+        allowance: WindowAllowance,
         records_max: int,
         names: Sequence[str],
         compact_at: int = WINDOW_COMPACT_RECORDS,
+        beside_bytes: int = 0,
     ) -> None:
-        self._budget = budget
+        """`beside_bytes` are the most that the choice takes for a record besides its columns."""
+        self._allowance = allowance
         self._compact_at = compact_at
         self._records_max = records_max
         self._live = bytearray()
         self.offsets = array("q")
         self.columns = {name: array(COLUMNS[name][0]) for name in names}
         self._record_bytes = BARE_RECORD_BYTES + sum([column.itemsize for column in self.columns.values()])
+        self._most_bytes = self._record_bytes + beside_bytes
         self.end = 0
         """Where reading goes on. Below the group's floor, it begins there."""
         self.dead = 0
@@ -213,20 +253,30 @@ class RecordRange:
         """Whether so many unsettled records are as many as it may hold."""
         return count >= self._records_max
 
-    def room(self, uniform: int = 0) -> int:
-        """How many more records may be read; 0 when the range is full. Other ranges may be evicted for it.
+    def lacks_room(self, count: int) -> bool:
+        """Whether the allowance is too small for so many more records, and more may be asked for (`want_room`)."""
+        count = min(count, self._records_max - self.count)
+        return count > 0 and self._allowance.may_grow_for(count * self._most_bytes)
+
+    def want_room(self, count: int) -> None:
+        """Ask for room for so many more records."""
+        self._allowance.want(min(count, self._records_max - self.count) * self._most_bytes)
+
+    def room(self, count: int, uniform: int = 0) -> int:
+        """How many more records may be read, of `count`; 0 when the range is full. Other ranges of the partition may be
+        evicted for it (RW4).
 
         So many that are `uniform` lie before its end.
         """
-        if uniform:
-            return max(0, self._records_max - uniform)
-        if self.count < self._records_max and not self._budget.has_room(self):
-            return max(0, min(RECORDS_LEAST, self._records_max) - self.count)
-        return max(0, self._records_max - self.count)
+        count = min(count, self._records_max - (uniform or self.count))
+        if uniform or count <= 0:
+            return max(0, count)
+        left = self._allowance.left_for(self, count * self._most_bytes)
+        return min(count, max(0, left // self._most_bytes, RECORDS_LEAST - self.count))
 
     def clear(self) -> None:
         """Hold nothing, and begin at the group's floor again."""
-        self._budget.release(self)
+        self._allowance.release(self)
         self.lives += 1
         self.restart(0)
 
@@ -240,7 +290,7 @@ class RecordRange:
 
     def charge(self, more_bytes: int) -> None:
         """The range is used, and its choice takes so many bytes besides."""
-        self._budget.charge(self, self.size_bytes + more_bytes)
+        self._allowance.charge(self, self.size_bytes + more_bytes)
 
     def add(self, records: WindowRecords, unsettled: Sequence[OffsetRange]) -> None:
         """Add what of `records` is `unsettled`, from `end` on."""

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from callboard.actors.partition import commands as c
+    from callboard.actors.partition.choice.keys import KeyOrder
     from callboard.actors.partition.choice.record_window import WindowRecords
     from callboard.actors.partition.commands import Token
     from callboard.actors.partition.deliveries import PartitionDeliveries
@@ -48,7 +49,16 @@ class ChoiceRules:
             self._deliveries.records_lost(start, stop, now)
         group.choice.add(records)
         self._deliveries.has_changed(group, now, urgent=False)
-        for message, token in group.choice.take_fetches():
+        self._go_on(group, group.choice, now)
+
+    def room_answered(self, group_id: int, now: float) -> None:
+        """There is more room, or none: read what fits, or choose of what is there."""
+        group = self._deliveries.groups.get(group_id)
+        if group is not None and group.choice is not None and group.choice.awaits_room:
+            self._go_on(group, group.choice, now)
+
+    def _go_on(self, group: GroupState, choice: KeyOrder, now: float) -> None:
+        for message, token in choice.take_fetches():
             if self._deliveries.options.is_abandoned(token):
                 self._deliveries.effects.append(e.Answer([(token, None)]))
             else:

@@ -36,6 +36,8 @@ class WindowReading:
     """Records from an offset on, up to a number of records and bytes; None when they are not in memory."""
     from_disk: Callable[..., Coroutine[Any, Any, bool]]
     """Hand on what is read; False when the disk refuses."""
+    room_answered: Callable[[], Coroutine[Any, Any, None]]
+    """Wait until it is known what memory there is."""
     may_read: bool = True
     """Whether no window was read in this step."""
 
@@ -46,6 +48,15 @@ class WindowReading:
             self._read(effect)
         else:
             self.start_task(self._read_later, effect, name="window")
+
+    def await_room(self, group_id: int) -> None:
+        """Go on with the group when it is known what memory there is for its window."""
+        self.start_task(self._await_room, group_id, name="room for a window")
+
+    async def _await_room(self, group_id: int) -> None:
+        await self.room_answered()
+        self.core.choice.room_answered(group_id, self.clock.monotonic())
+        self._go_on()
 
     async def _read_later(self, effect: e.ReadWindow) -> None:
         await trio.lowlevel.checkpoint()

@@ -114,7 +114,9 @@ def test_a_hung_topic_keeps_half_of_its_turns_and_no_others() -> None:
 
 async def test_turns_outlive_a_crash_of_their_giver(autojump_clock: Any) -> None:
     """What had begun goes on, and counts; what waits gets its turn of the next incarnation."""
-    spec = SupervisorSpec(name="root", children=[ChildSpec(name="openings", start=lambda: TurnGiver(2, 100))])
+    spec = SupervisorSpec(
+        name="root", children=[ChildSpec(name="openings", start=lambda: TurnGiver(2, 100, 0))]
+    )
     async with open_system(spec, clock=VirtualClock(), entropy=SeededEntropy(1)) as system:
         ref, begun = system.actor("openings"), list[str]()
 
@@ -147,7 +149,9 @@ async def test_turns_outlive_a_crash_of_their_giver(autojump_clock: Any) -> None
 
 async def test_a_turn_that_is_cancelled_has_ended(autojump_clock: Any) -> None:
     """Cancelled while it waits, it keeps no other waiting."""
-    spec = SupervisorSpec(name="root", children=[ChildSpec(name="openings", start=lambda: TurnGiver(1, 100))])
+    spec = SupervisorSpec(
+        name="root", children=[ChildSpec(name="openings", start=lambda: TurnGiver(1, 100, 0))]
+    )
     async with open_system(spec, clock=VirtualClock(), entropy=SeededEntropy(1)) as system:
         first, second, third = [OpeningTurn(system.actor("openings"), name) for name in ("a", "b", "c")]
         await first.wait()

@@ -23,7 +23,7 @@ from callboard.actors.partition.choice.priorities import (
 from callboard.actors.partition.choice.record_window import (
     USUAL_PRIORITY,
     RecordRange,
-    WindowBudget,
+    WindowAllowance,
     window_records,
 )
 from callboard.log.format.columns import Columns
@@ -59,7 +59,7 @@ class KeyOrderMachine(RuleBasedStateMachine):
         self.now = 100.0
         self.per_read = per_read
         self.records_max = records_max
-        self.budget = WindowBudget(budget_bytes)
+        self.budget = WindowAllowance(budget_bytes)
         self.is_roomy = records_max == 1000 and budget_bytes == 10**6
         self.delivery, self.shadow = Delivery(0), Delivery(0)
         self.order = self._order(self.delivery)

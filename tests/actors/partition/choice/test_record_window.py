@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from callboard.actors.partition.choice.record_window import (
+    GRANT_BYTES,
     NO_KEY,
     RecordRange,
-    WindowBudget,
+    WindowAllowance,
     key_hash,
     window_records,
 )
@@ -27,7 +28,7 @@ def batch(base: int, *keys: bytes | None, **columns: Any) -> Columns:
     return built
 
 
-def filled(budget: WindowBudget, count: int, records_max: int = 1000) -> RecordRange:
+def filled(budget: WindowAllowance, count: int, records_max: int = 1000) -> RecordRange:
     """A range with so many records."""
     records = RecordRange(budget, records_max, NAMES)
     records.add(window_records(0, count, [batch(0, *[b"k"] * count)], NAMES), [(0, count)])
@@ -69,7 +70,7 @@ def test_a_read_tells_where_there_are_no_records() -> None:
 
 def test_a_range_holds_what_is_unsettled_and_drops_the_rest_in_time() -> None:
     """Settled records are not found any more, and give back their memory when they are the larger part."""
-    records = filled(WindowBudget(10**6), 600)
+    records = filled(WindowAllowance(10**6), 600)
     assert records.settle(0, 250) == list(range(250))
     assert records.settle(200, 260) == list(range(250, 260))
     assert (records.count, records.index_of(259), records.index_of(260)) == (340, -1, 260)
@@ -85,7 +86,7 @@ def test_a_range_holds_what_is_unsettled_and_drops_the_rest_in_time() -> None:
 
 def test_what_was_settled_meanwhile_is_not_added() -> None:
     """Of a read only what is still unsettled goes into the range."""
-    records = RecordRange(WindowBudget(10**6), 100, NAMES)
+    records = RecordRange(WindowAllowance(10**6), 100, NAMES)
     records.add(window_records(0, 6, [batch(0, *[b"k"] * 6)], NAMES), [(1, 3), (5, 6)])
     assert (list(records.offsets), records.end, records.count) == ([1, 2, 5], 6, 3)
     with pytest.raises(InternalError, match="read again"):
@@ -93,34 +94,66 @@ def test_what_was_settled_meanwhile_is_not_added() -> None:
 
 
 def test_the_range_used_longest_ago_is_evicted_first() -> None:
-    """When the budget is exhausted, idle ranges are emptied, oldest use first; those in use stay."""
-    budget = WindowBudget(50 * 17)
-    first, second, third = filled(budget, 20), filled(budget, 20), filled(budget, 10)
-    assert (budget.size_bytes, first.lives) == (50 * 17, 0)
+    """When the allowance is exhausted, idle ranges are emptied, oldest use first; those in use stay."""
+    allowance = WindowAllowance(50 * 17)
+    first, second, third = filled(allowance, 20), filled(allowance, 20), filled(allowance, 10)
+    assert (allowance.size_bytes, first.lives) == (50 * 17, 0)
     first.charge(0)
     third.in_use = True
-    fourth = filled(budget, 20)
+    fourth = filled(allowance, 20)
     assert [each.count for each in (first, second, third, fourth)] == [20, 0, 10, 20]
-    assert (second.lives, second.end, budget.size_bytes) == (1, 0, 50 * 17)
-    fifth = filled(budget, 30)
+    assert (second.lives, second.end, allowance.size_bytes) == (1, 0, 50 * 17)
+    fifth = filled(allowance, 30)
     assert [each.count for each in (first, third, fourth, fifth)] == [0, 10, 0, 30]
 
 
 def test_a_range_is_full_at_its_limit_and_holds_a_few_records_whatever_others_take() -> None:
-    """Room is what is left of the range's own limit; with the budget exhausted by ranges in use it is small."""
-    budget = WindowBudget(100 * 17)
-    records = filled(budget, 30, records_max=40)
-    assert records.room() == 10
+    """Room is what is left of the range's own limit; with the allowance exhausted by ranges in use it is small."""
+    allowance = WindowAllowance(100 * 17)
+    records = filled(allowance, 30, records_max=40)
+    assert (records.room(1000), records.room(3)) == (10, 3)
     records.settle(0, 5)
-    assert records.room() == 15
-    other = filled(budget, 90)
+    assert records.room(1000) == 15
+    other = filled(allowance, 90)
     assert (records.count, other.count) == (0, 90)
     other.in_use = True
     other.charge(200)
-    assert records.room() == 16
+    assert (records.room(1000), records.room(3)) == (16, 3)
     other.in_use = False
-    assert records.room() == 40
+    assert records.room(1000) == 40
     assert other.count == 0
+
+
+def test_what_is_read_fits_into_the_allowance_with_what_the_choice_takes() -> None:
+    """Room is for records at the most that they may take, not for what their columns take (RW4)."""
+    records = RecordRange(WindowAllowance(100 * 50), 1000, NAMES, beside_bytes=33)
+    assert records.room(1000) == 100
+    assert not records.lacks_room(1000)  # it cannot ask for more
+
+
+def test_an_allowance_asks_for_more_and_makes_do_with_what_it_gets() -> None:
+    """It asks when something is too large for it; when it gets less, or gives back, idle ranges are evicted."""
+    asked = list[int]()
+    allowance = WindowAllowance(0, lambda: asked.append(allowance.wanted_bytes))
+    first = RecordRange(allowance, 10_000, NAMES)
+    assert (first.lacks_room(10), asked) == (True, [])
+    first.want_room(10)
+    assert asked == [GRANT_BYTES]
+    allowance.allow(40 * 17)
+    assert (first.lacks_room(40), first.lacks_room(41), allowance.wanted_bytes) == (False, True, 0)
+    first, second = filled(allowance, 20), filled(allowance, 30)
+    assert (first.count, second.count) == (20, 30)  # until it is answered
+    assert asked[1:] == [50 * 17 + GRANT_BYTES]
+    allowance.allow(45 * 17)
+    assert (first.count, second.count, allowance.size_bytes) == (0, 30, 30 * 17)
+    allowance.give_back(10 * 17)
+    assert (second.count, allowance.bytes_max) == (30, 35 * 17)
+    second.in_use = True
+    allowance.give_back(10 * 17)
+    assert (second.count, allowance.bytes_max) == (30, 30 * 17)
+    second.in_use = False
+    allowance.give_back(10 * 17)
+    assert (second.count, allowance.bytes_max) == (0, 20 * 17)
 
 
 def test_uniform_records_need_no_columns() -> None:

@@ -21,7 +21,7 @@ def test_one_notice_with_the_newest_count_is_on_its_way() -> None:
         TopicSettings(),
         ActorSystem(clock=VirtualClock(monotonic=lambda: 0.0), entropy=SeededEntropy(1)),
     )
-    spec = PartitionSpec("orders", "t1", 3, settings, nobody, nobody, forwarder="outbox")
+    spec = PartitionSpec("orders", "t1", 3, settings, nobody, forwarder="outbox")
     notices = OutboxNotices(system, spec)
     notices.moved(e.OutboxMoved(9, has_new=True))  # there is no forwarder yet, which asks when there is
     cell = system.register("outbox", MailboxSpec(1))._cell

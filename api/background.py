@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Never, TypeVar
 
-from callboard.actors.catalog.commands import FORWARDER, ROUTER
+from callboard.actors.catalog.commands import DELAYED_FORWARDER, FORWARDER, ROUTER
 from callboard.actors.catalog.directory import Directory
 from callboard.actors.forwarding.commands import (
     CountAllDelayed,
@@ -60,7 +60,7 @@ class BackgroundActors:
         self._last: dict[str, LastCounts] = {}
         """Of those that were started."""
         self._starts: dict[str, ActorStart] = {
-            "scheduler": partial(DelayedForwarder, directory, {}, moves=not only_looks),
+            DELAYED_FORWARDER: partial(DelayedForwarder, directory, {}, moves=not only_looks),
             FORWARDER: partial(Forwarder, directory, {}, moves=not only_looks),
             RECURRING: partial(
                 Recurring,
@@ -90,7 +90,7 @@ class BackgroundActors:
 
     async def delayed_counts(self) -> Mapping[tuple[str, int], DelayedCounts]:
         """What is counted of waiting partitions, by topic id and partition."""
-        return await self._count("scheduler", CountAllDelayed(), {})
+        return await self._count(DELAYED_FORWARDER, CountAllDelayed(), {})
 
     async def outbox_counts(self) -> Mapping[tuple[str, int], OutboxCounts]:
         """What the forwarder has done, by topic id and partition."""

@@ -18,7 +18,7 @@ from typing import Any, Literal, Never, TypeVar
 import trio
 from trio.lowlevel import TrioToken, current_trio_token
 
-from callboard.actors.catalog.commands import EnableOutbox, TopicDeleted
+from callboard.actors.catalog.commands import DELAYED_FORWARDER, EnableOutbox, TopicDeleted
 from callboard.actors.catalog.directory import Directory, LiveGroup, LiveSchedule, LiveTopic
 from callboard.actors.kernel import ActorRef, Peer, Question
 from callboard.actors.names import no_topic
@@ -156,9 +156,9 @@ class Session:
         Raises `RuntimeClosed`.
         """
         self.check_open()
-        if "scheduler" not in self.system.root:  # it has stopped, and the rest closes still
+        if DELAYED_FORWARDER not in self.system.root:  # it has stopped, and the rest closes still
             raise RuntimeClosed(f"the runtime on {self.place} is closing. Nothing was done. Open it again.")
-        return self.system.root.child("scheduler")
+        return self.system.root.child(DELAYED_FORWARDER)
 
     def emit(self, event: Any) -> None:
         """Put an event into the runtime's log of events, which calls its subscribers."""

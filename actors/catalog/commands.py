@@ -203,6 +203,8 @@ ROUTER: Final = "dead-letters"
 """The dead-letter router's name in the tree, directly below the root."""
 FORWARDER: Final = "outbox"
 """The same of what forwards from outboxes."""
+DELAYED_FORWARDER: Final = "scheduler"
+"""The same of what forwards delayed messages when they are due."""
 
 
 @attrs.frozen

@@ -18,6 +18,7 @@ import attrs
 import trio
 
 from callboard.actors.catalog.commands import (
+    DELAYED_FORWARDER,
     FORWARDER,
     ROUTER,
     OutboxOpened,
@@ -328,7 +329,7 @@ class Directory:
             opened = WaitingOpened(live.topic_id, target.index)
             self._to_delayed_forwarder.stand(opened, opened)
         live.waiting, live.run = tuple(ports), self.run
-        self._serve("scheduler", self._to_delayed_forwarder)
+        self._serve(DELAYED_FORWARDER, self._to_delayed_forwarder)
 
     def launch_outboxes(self, live: LiveTopic, record: TopicRecord) -> None:
         """Start the outbox partitions of a topic, unless they run, and the actor that forwards what is in them."""

@@ -19,7 +19,8 @@ from callboard.actors.partition.commands import (
     PartitionStatistics,
     Read,
 )
-from callboard.log.errors import ActorCrashed, ActorStopped, CallboardError
+from callboard.asking import ask_again
+from callboard.log.errors import CallboardError, RuntimeClosed
 from callboard.message import from_us
 from callboard.reports.figures import (
     DESCRIBE_TIMEOUT_S,
@@ -55,12 +56,8 @@ async def group_infos(records: Sequence[GroupRecord], directory: Directory) -> t
     described: dict[int, MembersInfo] = {}
 
     async def describe(group_id: int, coordinator: ActorRef[Any]) -> None:
-        while group_id not in described:
-            with suppress(ActorCrashed):
-                try:
-                    described[group_id] = await coordinator.ask(ListMembers())
-                except ActorStopped:
-                    return  # the group has ended, or the runtime closes
+        with suppress(RuntimeClosed):  # the group has ended, or the runtime closes
+            described[group_id] = await ask_again(coordinator, ListMembers(), "describing groups")
 
     async with trio.open_nursery() as nursery:
         for record in records:

@@ -144,8 +144,8 @@ def _problems(runtime: Runtime, largest_bytes: int) -> Iterator[str]:
 
 
 def _of_windows(partitions: list[Partition], window_bytes: int) -> Iterator[str]:
-    """Each allowance counts its ranges, which exceed it only while they are used or answered (RW3); all that was granted
-    is within the budget (WS1).
+    """Each allowance counts its ranges, which exceed it only while they are used or answered (RW3); all that was
+    granted is within the budget (WS1).
     """
     for partition in partitions:
         windows, label = partition._window_share.allowance, partition._spec.label

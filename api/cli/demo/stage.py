@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 import attrs
 
+from callboard.actors.catalog.commands import DELAYED_FORWARDER, ROUTER
 from callboard.cli.files import read_traffic
 from callboard.cli.traffic_options import delimiter_of
 from callboard.log.seams.entropy import Entropy
@@ -78,7 +79,7 @@ def plan_act(entropy: Entropy, *, first: int, last: int, partitions: int) -> Act
         first + int(events * random()): DELAY_LEAST_S + (DELAY_MOST_S - DELAY_LEAST_S) * random()
         for _ in range(max(1, round(events * 0.005)))
     }
-    paths = [f"topics/{TOPIC}/{int(partitions * random())}" for _ in range(4)] + ["scheduler", "dead-letters"]
+    paths = [f"topics/{TOPIC}/{int(partitions * random())}" for _ in range(4)] + [DELAYED_FORWARDER, ROUTER]
     crashes = sorted((int(events * (0.1 + 0.8 * random())), path) for path in paths)
     return ActPlan(failures, delays, crashes, int(events * (0.3 + 0.3 * random())))
 

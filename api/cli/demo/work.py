@@ -23,6 +23,7 @@ from typing import Any, Final
 import click
 import trio
 
+from callboard.actors.catalog.commands import DELAYED_FORWARDER, ROUTER
 from callboard.actors.kernel.events import ActorRestarted
 from callboard.actors.partition.companion_partitions import dead_letter_records
 from callboard.cli.demo.account import acknowledged_events
@@ -81,7 +82,7 @@ SUBSCRIPTION: Final[dict[str, Any]] = {
 }
 _REPEATED = (ActorCrashed, AskTimeout, PartitionUnavailable, PublishFailed)
 _NOT_SETTLED = (LeaseLost, ActorCrashed, AskTimeout, PartitionUnavailable, StorageError)
-_NUMBERS: Final = {"scheduler": -1, "dead-letters": -2}
+_NUMBERS: Final = {DELAYED_FORWARDER: -1, ROUTER: -2}
 Numbered = tuple[int, Event]
 
 

@@ -662,9 +662,12 @@ class Partition(Actor[c.PartitionCommand]):
 
     def _journalled(self, effect: e.Journalled) -> None:
         """Answer; deliver each lease whose records are in memory. A task reads the rest."""
-        core, now = self._core, self.context.clock.monotonic()
+        core = self._core
         for token, value in effect.answers:
             token.answer(value)
+        if not effect.leases:
+            return
+        now = self.context.clock.monotonic()
         for pending in effect.leases:
             token, _, (lease_id, ranges, _, _), max_bytes = pending
             start, stop, _ = ranges[0]

@@ -199,10 +199,12 @@ class Sequencer:
             singles.level = level
             self._is_awaited = True
             self.due.at = 0.0
-        elif not self._is_awaited:
-            self._gathers(now, size)
+        elif not self.records:
+            self._begins(now)
         self.size_bytes += size
         self.records += 1
+        if self.size_bytes >= self._gather_bytes:
+            self.due.at = 0.0
         if frame_bytes >= self._commit_bytes or len(messages) >= self._frame_records:
             self._singles = None
 
@@ -217,10 +219,12 @@ class Sequencer:
         if level > Level.NONE:
             self._is_awaited = True
             self.due.at = 0.0
-        elif not self._is_awaited:
-            self._gathers(now, size)
+        elif not self.records:
+            self._begins(now)
         self.records += columns.count
         self.size_bytes += size
+        if self.size_bytes >= self._gather_bytes:
+            self.due.at = 0.0
 
     def add_begin(self, message: BeginProducer, token: Token | None, now: float = 0.0) -> None:
         """Queue a publisher that begins to publish: a guarded part without records."""
@@ -230,12 +234,10 @@ class Sequencer:
         self._is_awaited = True
         self.due.at = 0.0
 
-    def _gathers(self, now: float, size_bytes: int) -> None:
-        """Bytes that are not awaited are added to others of the kind."""
-        if not self.records:
-            self._since = now
-        due = 0.0 if self.size_bytes + size_bytes >= self._gather_bytes else self._since + GATHER_S
-        self.due.at = min(self.due.at, due)
+    def _begins(self, now: float) -> None:
+        """The first of the records that wait is not awaited."""
+        self._since = now
+        self.due.at = min(self.due.at, now + GATHER_S)
 
     @property
     def is_flushing(self) -> bool:

@@ -144,13 +144,29 @@ class LeaseState:
 
 def merged(ranges: Iterable[Sequence[int]], apart: int = 0) -> tuple[OffsetRange, ...]:
     """Sorted ranges; those that overlap, or are at most so far `apart`, made one. What follows a stop is dropped."""
-    joined: list[OffsetRange] = []
+    whole: list[OffsetRange] = []
     for row in ranges:
-        if joined and row[0] <= joined[-1][1] + apart:
-            joined[-1] = (joined[-1][0], max(joined[-1][1], row[1]))
+        if whole and row[0] <= whole[-1][1] + apart:
+            whole[-1] = (whole[-1][0], max(whole[-1][1], row[1]))
         else:
-            joined.append((row[0], row[1]))
-    return tuple(joined)
+            whole.append((row[0], row[1]))
+    return tuple(whole)
+
+
+def joined(rows: Iterable[HistoryRow]) -> list[HistoryRow]:
+    """Sorted rows; those that touch and have the same history made one."""
+    whole: list[HistoryRow] = []
+    for row in rows:
+        if whole and whole[-1][1] == row[0] and whole[-1][2] == row[2]:
+            whole[-1] = (whole[-1][0], row[1], row[2])
+        else:
+            whole.append(row)
+    return whole
+
+
+def common(ranges: Iterable[Sequence[int]], start: int, stop: int) -> list[OffsetRange]:
+    """The parts of `[start, stop)` that are in the ranges."""
+    return [(max(row[0], start), min(row[1], stop)) for row in ranges if row[0] < stop and row[1] > start]
 
 
 def between(start: int, stop: int, ranges: Iterable[Sequence[int]]) -> list[OffsetRange]:

@@ -13,13 +13,22 @@ from collections.abc import Generator, Iterator, Sequence
 from itertools import chain
 from typing import Any, Final
 
-from callboard.actors.delivery.events import REASON_CHARACTERS_MAX
-from callboard.actors.delivery.failing import FailingState, StoredLetter, since_unnoted
+from callboard.actors.delivery.dead_letters import StoredLetter, since_unnoted
+from callboard.actors.delivery.delivery import COUNTERS, NO_FIELDS, Delivery
+from callboard.actors.delivery.events import REASON_CHARACTERS_MAX, DeliveryEventInvalid, load
 from callboard.actors.delivery.failures import are_names
 from callboard.actors.delivery.intervals import CHUNKS_PER_STEP, NUMBER_BYTES, IntervalMap, length_of
-from callboard.actors.delivery.pieces import ArrayInParts, BytesInParts, ValueInSteps, weighed
+from callboard.actors.delivery.invariants import check_in_steps
+from callboard.actors.delivery.offsets import UNANCHORED, OffsetStates
+from callboard.actors.delivery.pieces import (
+    ArrayInParts,
+    BytesInParts,
+    ValueInSteps,
+    encode_in_pieces,
+    weighed,
+)
 from callboard.actors.delivery.receipts import OFFSET_END, HistoryRow, LeaseState
-from callboard.actors.delivery.state import COUNTERS, NO_FIELDS, UNANCHORED
+from callboard.log.errors import InternalError
 from callboard.log.format.fields import MUST, unknown_fields
 from callboard.log.limits import STEP_ITEMS
 
@@ -41,46 +50,50 @@ _VERSION: Final = "version"
 """A field of the first form: 1."""
 
 
-def take_snapshot(state: FailingState, wall_offset_s: float) -> dict[str, Any]:
-    """The durable state, to be encoded in pieces (`pieces`). Later changes to `state` do not touch it."""
+def take_snapshot(delivery: Delivery, wall_offset_s: float) -> dict[str, Any]:
+    """The durable state, to be encoded in pieces (`pieces`): quick, however much it is. Later changes do not touch it.
+
+    `wall_offset_s` is wall minus monotonic time.
+    """
+    offsets = delivery.offsets
     leases = [
-        (lease_id, lease.consumer, lease.alone, lease.rows[:]) for lease_id, lease in state._leases.items()
+        (lease_id, lease.consumer, lease.alone, lease.rows[:])
+        for lease_id, lease in offsets.lease_states.items()
     ]
-    optional: dict[str, Any] = {_PASSED: _columns(state._passed.copied())} if state._passed.rows else {}
-    if state.next_dead:
+    optional: dict[str, Any] = {_PASSED: _columns(offsets.passed.copied())} if offsets.passed.rows else {}
+    if delivery.dead.next:
         optional[_DEAD] = {
-            "next": state.next_dead,
-            "count": state.dead_lettered,
+            "next": delivery.dead.next,
+            "count": delivery.dead.total,
             "letters": [
-                [*letter[:3], letter.failed_at + wall_offset_s, *letter[4:6]] for letter in state.dead_rows()
+                [*letter[:3], letter.failed_at + wall_offset_s, *letter[4:6]] for letter in delivery.dead.rows
             ],
         }
-        if expired := [[letter.number, letter.expired] for letter in state.dead_rows() if letter.expired]:
+        if expired := [[letter.number, letter.expired] for letter in delivery.dead.rows if letter.expired]:
             optional[_DEAD_EXPIRED] = expired
     if optional:
         optional[MUST] = list(optional)
     if told := [
         [letter.number, None if since is None else since + wall_offset_s, list(letter.consumers)]
-        for letter in state.dead_rows()
+        for letter in delivery.dead.rows
         if (since := letter.first_failed_at, letter.consumers) != _unnoted(letter)
     ]:
         optional[_DEAD_TOLD] = told
-    notes = state._failures
-    if notes is not None and (failures := notes.stored(wall_offset_s)) is not None:
+    if (failures := offsets.stored_failures(wall_offset_s)) is not None:
         optional[_FAILURES] = failures
     return {
-        "floor": state.floor,
-        "next": state.next,
-        "next_lease_id": state.next_lease_id,
-        "settled": _columns(state._settled.copied()),
-        "ready": _columns(state._ready.copied()),
-        "delayed": ValueInSteps(_moved_columns(state._delayed.copied(), wall_offset_s)),
+        "floor": offsets.floor,
+        "next": offsets.next,
+        "next_lease_id": offsets.next_lease_id,
+        "settled": _columns(offsets.settled.copied()),
+        "ready": _columns(offsets.ready.copied()),
+        "delayed": ValueInSteps(_moved_columns(offsets.delayed.copied(), wall_offset_s)),
         "leases": ArrayInParts(
             len(leases), map(_stored_leases, weighed(leases, lambda lease: 1 + len(lease[3])))
         ),
-        "counters": [getattr(state, name) for name in COUNTERS],
+        "counters": [getattr(delivery, name) for name in COUNTERS],
         **optional,
-        **state.unknown_fields,
+        **delivery.unknown_fields,
     }
 
 
@@ -100,28 +113,54 @@ def _stored_leases(leases: list[Any]) -> list[list[Any]]:
     return [[*lease[:3], list(chain.from_iterable(lease[3]))] for lease in leases]
 
 
-def restore_snapshot(state: FailingState, snapshot: Any, wall_offset_s: float) -> Iterator[None]:
-    """Fill an empty state, yielding now and then. Raises ValueError or TypeError when `snapshot` is malformed."""
+def snapshot_of(delivery: Delivery, wall_offset_s: float = 0.0) -> dict[str, Any]:
+    """The same, encoded and decoded."""
+    decoded: dict[str, Any] = load(b"".join(encode_in_pieces(take_snapshot(delivery, wall_offset_s))))
+    return decoded
+
+
+def delivery_of(snapshot: Any, wall_offset_s: float = 0.0) -> Delivery:
+    """The delivery that `snapshot` was taken of. Raises DeliveryEventInvalid for anything else."""
+    delivery = Delivery(0)
+    for _ in restore_in_steps(delivery, snapshot, wall_offset_s):
+        pass
+    return delivery
+
+
+def restore_in_steps(delivery: Delivery, snapshot: Any, wall_offset_s: float) -> Iterator[None]:
+    """The same for a delivery that is new, yielding now and then; until its end ask it nothing else."""
+    try:
+        yield from _fill(delivery, snapshot, wall_offset_s)
+        yield from check_in_steps(delivery.offsets)
+    except (ValueError, TypeError, OverflowError, InternalError) as error:
+        raise DeliveryEventInvalid(
+            f"A delivery snapshot is not valid: {error}. Replay the journal."
+        ) from error
+
+
+def _fill(delivery: Delivery, snapshot: Any, wall_offset_s: float) -> Iterator[None]:
+    """Fill an empty delivery. Raises ValueError or TypeError when `snapshot` is malformed."""
+    offsets = delivery.offsets
     known = *_FIELDS, _PASSED, *_DEAD_FIELDS, _FAILURES, _VERSION
-    state.unknown_fields = unknown_fields(snapshot, known, "a delivery snapshot") or NO_FIELDS
+    delivery.unknown_fields = unknown_fields(snapshot, known, "a delivery snapshot") or NO_FIELDS
     if snapshot.get(_VERSION, 1) != 1 or not all(name in snapshot for name in _FIELDS):
         raise ValueError("not the fields of a delivery snapshot")
-    state.floor = number(snapshot["floor"])
-    state.next = number(snapshot["next"])
-    state.next_lease_id = number(snapshot["next_lease_id"])
+    offsets.floor = number(snapshot["floor"])
+    offsets.next = number(snapshot["next"])
+    offsets.next_lease_id = number(snapshot["next_lease_id"])
     stored = IntervalMap("qd")
     for intervals, name in (
-        (state._settled, "settled"),
-        (state._passed, _PASSED),
-        (state._ready, "ready"),
+        (offsets.settled, "settled"),
+        (offsets.passed, _PASSED),
+        (offsets.ready, "ready"),
         (stored, "delayed"),
     ):
         columns = snapshot[name] if name in _FIELDS else snapshot.get(name, [b"", b""])
         if type(columns) is not list or any(type(column) is not bytes for column in columns):
             raise ValueError(f"{name} is not a list of columns")
         yield from intervals.load_in_steps(columns)
-    for place, (_, _, tags, histories) in enumerate(state._ready.chunks()):
-        if min(tags) < 0 or max(tags) >= state.next_lease_id:
+    for place, (_, _, tags, histories) in enumerate(offsets.ready.chunks()):
+        if min(tags) < 0 or max(tags) >= offsets.next_lease_id:
             raise ValueError("a ready range names a lease that was never granted")
         _check_histories(histories)
         if not place % CHUNKS_PER_STEP:
@@ -130,24 +169,24 @@ def restore_snapshot(state: FailingState, snapshot: Any, wall_offset_s: float) -
         _check_histories(histories)
         if not all(map(math.isfinite, instants)):
             raise ValueError("a delayed range has no instant")
-    yield from _move(stored, state._delayed, -wall_offset_s)
-    yield from state._fill_due()
-    yield from _restore_leases(state, snapshot["leases"])
+    yield from _move(stored, offsets.delayed, -wall_offset_s)
+    yield from offsets.fill_due()
+    yield from _restore_leases(offsets, snapshot["leases"])
     if _DEAD in snapshot:
-        _restore_dead(state, snapshot, wall_offset_s)
+        _restore_dead(delivery, snapshot, wall_offset_s)
     if _FAILURES in snapshot:
-        yield from state.failures.restore_in_steps(snapshot[_FAILURES], wall_offset_s)
+        yield from offsets.failures.restore_in_steps(snapshot[_FAILURES], wall_offset_s)
         # A version that keeps the field without knowing it has settled some of these.
-        yield from state.failures.keep_unsettled(state._settled, state.floor, state.next)
+        yield from offsets.failures.keep_unsettled(offsets.settled, offsets.floor, offsets.next)
     counters = snapshot["counters"]
     if type(counters) is not list:
         raise ValueError("counters are not a list")
     # An older or newer version has others at the end.
     for name, count in zip(COUNTERS, counters, strict=False):
-        setattr(state, name, number(count))
+        setattr(delivery, name, number(count))
 
 
-def _restore_leases(state: FailingState, leases: Any) -> Iterator[None]:
+def _restore_leases(offsets: OffsetStates, leases: Any) -> Iterator[None]:
     if type(leases) is not list:
         raise ValueError("leases are not a list")
     ranges = 0
@@ -157,27 +196,27 @@ def _restore_leases(state: FailingState, leases: Any) -> Iterator[None]:
         lease_id, consumer, alone, flat = stored[:4]
         if type(alone) is not bool or type(flat) is not list or not flat or len(flat) % 3:
             raise ValueError("a lease has no ranges, or does not tell whether it held one record alone")
-        if number(lease_id) in state._leases:
+        if number(lease_id) in offsets.lease_states:
             raise ValueError("a lease is stored twice")
         rows: list[HistoryRow] = []
         for start, stop, history in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
             if number(start) >= number(stop) or (rows and rows[-1][1] > start):
                 raise ValueError("ranges of a lease are empty, unsorted or overlap")
             rows.append((start, stop, _history(history)))
-        state._leases[lease_id] = LeaseState(number(consumer), UNANCHORED, alone, rows)
-        state.leased += length_of(rows)
+        offsets.lease_states[lease_id] = LeaseState(number(consumer), UNANCHORED, alone, rows)
+        offsets.leased += length_of(rows)
         ranges += len(rows)
         if ranges >= STEP_ITEMS:
             ranges = 0
             yield
-    state._rebuild_deadlines()
+    offsets.rebuild_deadlines()
 
 
-def _restore_dead(state: FailingState, snapshot: dict[str, Any], wall_offset_s: float) -> None:
+def _restore_dead(delivery: Delivery, snapshot: dict[str, Any], wall_offset_s: float) -> None:
     dead = snapshot[_DEAD]
     if type(dead) is not dict or type(dead.get("letters")) is not list:
         raise ValueError("dead letters are not a map with letters")
-    state.next_dead, state.dead_lettered = number(dead.get("next")), number(dead.get("count"))
+    delivery.dead.next, delivery.dead.total = number(dead.get("next")), number(dead.get("count"))
     counts = {row[0]: number(row[1]) for row in _rows(snapshot.get(_DEAD_EXPIRED, []), 2)}
     told = {row[0]: row[1:3] for row in _rows(snapshot.get(_DEAD_TOLD, []), 3)}
     below, rows = 0, []
@@ -185,7 +224,7 @@ def _restore_dead(state: FailingState, snapshot: dict[str, Any], wall_offset_s: 
         if type(stored) is not list or len(stored) < 6:
             raise ValueError("a dead letter does not have six fields")
         index, offset, attempts, failed_at, consumer, reason = stored[:6]
-        if not below <= number(index) < state.next_dead:
+        if not below <= number(index) < delivery.dead.next:
             raise ValueError("dead letters are not in order")
         if type(failed_at) is not float or not math.isfinite(failed_at):
             raise ValueError("a dead letter has no instant")
@@ -205,9 +244,9 @@ def _restore_dead(state: FailingState, snapshot: dict[str, Any], wall_offset_s: 
             consumers = tuple(names)
         rows.append(letter._replace(first_failed_at=first_failed_at, consumers=consumers))
         below = index + max(letter.expired, 1)
-    if below > state.next_dead:
+    if below > delivery.dead.next:
         raise ValueError("dead letters have numbers to come")
-    state.restore_dead(rows)
+    delivery.dead.restore(rows)
 
 
 def _rows(found: Any, width: int) -> list[list[Any]]:

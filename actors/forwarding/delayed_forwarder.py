@@ -68,7 +68,7 @@ from callboard.log.limits import BATCH_RECORDS_MAX, READ_BYTES_DEFAULT
 if TYPE_CHECKING:
     from callboard.actors.catalog.directory import Directory
     from callboard.actors.catalog.live_topic import LiveTopic
-    from callboard.actors.delivery.failing import StoredLetter
+    from callboard.actors.delivery.dead_letters import StoredLetter
     from callboard.actors.partition.port import PartitionPort
     from callboard.log.format.columns import Columns
 

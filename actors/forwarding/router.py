@@ -26,7 +26,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
 
 from callboard.actors.catalog.commands import RouteGroup, SourcesEnded
-from callboard.actors.delivery.failing import StoredLetter
+from callboard.actors.delivery.dead_letters import StoredLetter
 from callboard.actors.forwarding.commands import CountForwarded, CountsAtCrash, Forwarded, RouterCommand
 from callboard.actors.forwarding.ended_sources import EndedSources
 from callboard.actors.forwarding.held import Attempts

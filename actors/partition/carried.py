@@ -139,9 +139,9 @@ class Carried:
             failures = self._failures_of(group)
             for lease_id, lease in self.unsynced.get(group.group_id, {}).items():
                 failed = [span for failure in failures.get(lease_id, ()) for span in failure.ranges]
-                claimed = group.delivery.claimed(lease, failed)
+                claimed = group.delivery.offsets.claimed(lease, failed)
                 self.unsynced[group.group_id][lease_id] = lease._replace(ranges=claimed)
-            self.next_leases[group.group_id] = group.delivery.next_lease_id
+            self.next_leases[group.group_id] = group.delivery.offsets.next_lease_id
 
     def resume(self, group: GroupState, now: float) -> None:
         """Give consumers back the leases that the journal lost, with what they may have acked since: they ask again.
@@ -150,17 +150,19 @@ class Carried:
         """
         delivery, deadline = group.delivery, now + self.lease_s(group.group_id, now)
         failures = self._failures_of(group)
-        for lease_id in [known for known in failures if known < delivery.next_lease_id]:
+        for lease_id in [known for known in failures if known < delivery.offsets.next_lease_id]:
             for failure in failures.pop(lease_id):
                 failure.fail_again(group)
         for lease in self.unsynced.get(group.group_id, {}).values():
-            if lease.lease_id >= delivery.next_lease_id:
+            if lease.lease_id >= delivery.offsets.next_lease_id:
                 if (name := self.names.get((group.group_id, lease.consumer))) is not None:
                     delivery.name_consumer(lease.consumer, name)
                 delivery.resume(lease, deadline=deadline, now=now)
                 for failure in failures.get(lease.lease_id, ()):
                     failure.fail_again(group)
-        delivery.next_lease_id = max(delivery.next_lease_id, self.next_leases.get(group.group_id, 0))
+        delivery.offsets.next_lease_id = max(
+            delivery.offsets.next_lease_id, self.next_leases.get(group.group_id, 0)
+        )
 
     def _failures_of(self, group: GroupState) -> dict[int, list[Nacked | RanOut]]:
         """By lease, in the order in which they happened."""

@@ -23,7 +23,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import attrs
 
-from callboard.actors.delivery.failing import StoredLetter
+from callboard.actors.delivery.dead_letters import StoredLetter
 from callboard.actors.delivery.receipts import OffsetRange, Settlement
 from callboard.actors.kernel import Question
 from callboard.actors.settings import TopicSettings
@@ -481,8 +481,8 @@ class PublishesWait:
 
 @attrs.frozen
 class ListDead(Question[list[StoredLetter]]):
-    """Answered with the dead letters of a group (`delivery.failing.StoredLetter`), once they are synced: those with
-    numbers above `above`, the first `limit` of them.
+    """Answered with the dead letters of a group (`dead_letters.StoredLetter`), once they are synced: those with numbers
+    above `above`, the first `limit` of them.
     """
 
     group_id: int

@@ -49,7 +49,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from callboard.actors.delivery.failing import PROCESS_ENDED
+from callboard.actors.delivery.dead_letters import PROCESS_ENDED
 from callboard.actors.delivery.receipts import Lease, OffsetRange, Settlement
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
@@ -164,15 +164,16 @@ class PartitionCore:
         self.group_openings.open_implied(numbering)
         for group in self._groups.values():
             delivery = group.delivery
-            group.dead_reported = delivery.dead_lettered
+            offsets = delivery.offsets
+            group.dead_reported = delivery.dead.total
             if not restarted:
-                carried.first_leases[group.group_id] = delivery.next_lease_id
+                carried.first_leases[group.group_id] = offsets.next_lease_id
             first = carried.first_leases.get(group.group_id, 0)
-            if delivery.next_lease_id <= first:  # else the journal tells that earlier processes have ended
+            if offsets.next_lease_id <= first:  # else the journal tells that earlier processes have ended
                 yield from delivery.void_in_steps(now)
             if restarted:
                 carried.resume(group, now)
-            if delivery.next_lease_id > first:
+            if offsets.next_lease_id > first:
                 timeout = carried.lease_s(group.group_id, now)
                 delivery.renew_all(now, timeout)
                 for (group_id, lease_id), deadline in carried.extended.items():
@@ -276,7 +277,7 @@ class PartitionCore:
 
     def list_numberings(self, _: c.ListNumberings, token: Token, now: float) -> None:
         """Answer with the numberings of what others take elsewhere."""
-        dead = [(group.group_id, group.delivery.numbering) for group in self._groups.values()]
+        dead = [(group.group_id, group.delivery.dead.numbering) for group in self._groups.values()]
         self.deliveries.effects.append(e.Answer([(token, c.Numberings(dead, self.states.outbox.numbering))]))
 
     # -- leases ---------------------------------------------------------------------------------------------
@@ -323,7 +324,7 @@ class PartitionCore:
             self.deliveries.effects.append(e.Answer([(token, None)]))
             return None
         if withheld:
-            with group.delivery.without(withheld):
+            with group.delivery.offsets.without(withheld):
                 lease = self._lease(group, deadline, consumer, max_records, now)
         else:
             lease = self._lease(group, deadline, consumer, max_records, now)
@@ -332,7 +333,7 @@ class PartitionCore:
                 group.choice.fetches.append((message, token))
                 return None
             self.deliveries.effects.append(e.Answer([(token, None)]))
-            self.deliveries.arm(group.delivery.next_deadline())
+            self.deliveries.arm(group.delivery.offsets.next_deadline())
         else:
             pending = PendingLease(token, group, lease, max_bytes)
             group.fetches(pending)
@@ -385,7 +386,7 @@ class PartitionCore:
                 group.filtered_records += delivery.skip(start, stop)
                 self.deliveries.settled_in(group, [(start, stop)], now)
             self.deliveries.has_changed(group, now, urgent=False)
-            left = delivery.lease_of(lease.lease_id)
+            left = delivery.offsets.lease_of(lease.lease_id)
             if left is None:  # the lease ran out while the records were read, or there are none
                 lease, batches = lease._replace(ranges=()), []
             else:
@@ -447,14 +448,14 @@ class PartitionCore:
         if group.choice is not None:
             self.deliveries.settled_in(group, settlement.accepted, now)
         if again and settlement.lost:
-            settlement = settlement._replace(lost=delivery.unsettled(settlement.lost))
+            settlement = settlement._replace(lost=delivery.offsets.unsettled(settlement.lost))
         if lazy and token is not None:
             if delivery.events:
                 self.journal.changed[group_id] = group
             self.journal.answer_lazily(token, settlement, now)
         else:
             self._answer_journalled(group, token, settlement, now, must_sync=True)
-        if delivery.max_deliveries is not None or group.is_handing_over or group.withheld:
+        if delivery.attempt_limit is not None or group.handing_over is not None or group.withheld:
             self._look_again(group, now)
         return settlement
 
@@ -488,7 +489,7 @@ class PartitionCore:
         settlement = group.delivery.reject(lease_id, ranges, now, reason)
         self.deliveries.died_in(group, now)
         if again and settlement.lost:
-            settlement = settlement._replace(lost=group.delivery.unsettled(settlement.lost))
+            settlement = settlement._replace(lost=group.delivery.offsets.unsettled(settlement.lost))
         self._answer_journalled(group, token, settlement, now, must_sync=True)
         self._look_again(group, now)
         return settlement
@@ -528,7 +529,7 @@ class PartitionCore:
 
     def _look_again(self, group: GroupState, now: float) -> None:
         """Something else may be ready now, or due."""
-        self.deliveries.arm(group.delivery.next_deadline())
+        self.deliveries.arm(group.delivery.offsets.next_deadline())
         self.deliveries.notify(group, now)
 
     def extend(self, message: c.Extend, token: Token, now: float) -> bool:
@@ -615,7 +616,7 @@ class PartitionCore:
         """
         ran_out: list[tuple[int, Lease]] = []
         for group in self._groups.values():
-            due = group.delivery.next_deadline()
+            due = group.delivery.offsets.next_deadline()
             if due is not None and due <= now:
                 group.keep_pending(now)
                 ended = group.delivery.run_out(now, self._options.limits.step_items)

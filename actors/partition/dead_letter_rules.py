@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from callboard.actors.delivery.failing import LIMIT_REACHED
+from callboard.actors.delivery.dead_letters import LIMIT_REACHED
 from callboard.actors.delivery.receipts import between, merged
 from callboard.actors.partition import effects as e
 
@@ -44,11 +44,13 @@ class DeadLetterRules:
     def count_dead(self, message: c.CountDead, token: Token, now: float) -> None:
         """Answer with how many dead letters of the group there are."""
         group = self._deliveries.groups.get(message.group_id)
-        self._deliveries.effects.append(e.Answer([(token, 0 if group is None else group.delivery.dead)]))
+        self._deliveries.effects.append(
+            e.Answer([(token, 0 if group is None else group.delivery.dead.count)])
+        )
 
     def drop(self, group: GroupState, name: str) -> None:
         """The group is forgotten, and what is kept of it: that is counted, and reported."""
-        if dead := group.delivery.dead:
+        if dead := group.delivery.dead.count:
             self.dropped += dead
             self._deliveries.effects.append(e.DroppedDead(name or str(group.group_id), dead))
 
@@ -64,7 +66,7 @@ class DeadLetterRules:
                 if message.stop is None
                 else min(message.stop, self._deliveries.visible_end)
             )
-            found = delivery.unsettled_ranges(message.start, end)
+            found = delivery.offsets.unsettled_ranges(message.start, end)
             self._deliveries.journal.answer(token, found, must_sync=True)
 
     def settle_offsets(self, message: c.SettleOffsets, token: Token, now: float) -> None:
@@ -74,8 +76,8 @@ class DeadLetterRules:
             self._deliveries.refuse_unknown(message.group_id, token)
             return
         delivery, ranges = group.delivery, message.ranges
-        if delivery.leased:
-            ranges = [part for row in ranges for part in between(*row, delivery.leased_in(*row))]
+        if delivery.offsets.leased:
+            ranges = [part for row in ranges for part in between(*row, delivery.offsets.leased_in(*row))]
         delivery.skip_each(ranges)
         self._deliveries.settled_in(group, ranges, now)
         self._deliveries.has_changed(group, now)
@@ -88,11 +90,11 @@ class DeadLetterRules:
             self._deliveries.refuse_unknown(message.group_id, token)
             return
         delivery = group.delivery
-        room = max(0, delivery.dead_max - delivery.dead)
-        offsets = [each for each in message.offsets if delivery.unsettled([(each, each + 1)])][:room]
+        room = max(0, delivery.dead.limit - delivery.dead.count)
+        offsets = [each for each in message.offsets if delivery.offsets.unsettled([(each, each + 1)])][:room]
         if offsets:
             delivery.set_aside(offsets, now)
-            group.dead_reported = delivery.dead_lettered  # whoever moves them knows: they are no failures
+            group.dead_reported = delivery.dead.total  # whoever moves them knows: they are no failures
             self._deliveries.settled_in(group, merged([(each, each + 1) for each in sorted(offsets)]), now)
             self._deliveries.has_changed(group, now)
         self._deliveries.journal.answer(token, delivery.dead_letters(), must_sync=True)
@@ -103,9 +105,9 @@ class DeadLetterRules:
         if group is None:
             self._deliveries.refuse_unknown(message.group_id, token)
             return
-        is_current = message.numbering == group.delivery.numbering
+        is_current = message.numbering == group.delivery.dead.numbering
         count = group.delivery.forget_dead(message.below) if is_current else 0
         self.judge(group, now, LIMIT_REACHED)
-        if group.is_expired_full and group.delivery.has_room_for_expired:
+        if group.is_expired_full and group.delivery.dead.has_room_for_expired:
             self._expiry.has_room_again(group, now)
         self._deliveries.journal.answer(token, count, must_sync=True)

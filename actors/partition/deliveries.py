@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from callboard.actors.delivery.intervals import NOTHING
 from callboard.actors.delivery.receipts import between
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
@@ -116,7 +115,7 @@ class PartitionDeliveries:
         """Offsets of a group with a choice are settled: others may be free now."""
         if group.choice is not None:
             group.choice.settled(ranges)
-        if group.choice is not None or group.is_handing_over:
+        if group.choice is not None or group.handing_over is not None:
             self.notify(group, now)
 
     def died_in(self, group: GroupState, now: float) -> None:
@@ -124,9 +123,9 @@ class PartitionDeliveries:
         if group.choice is not None and (died := group.delivery.just_died()):
             self.settled_in(group, died, now)
         delivery = group.delivery
-        if delivery.dead:
-            count, group.dead_reported = delivery.dead_lettered - group.dead_reported, delivery.dead_lettered
-            self.effects.append(e.HasDead(group.group_id, count, delivery.last_dead().reason))
+        if delivery.dead.count:
+            count, group.dead_reported = delivery.dead.total - group.dead_reported, delivery.dead.total
+            self.effects.append(e.HasDead(group.group_id, count, delivery.dead.rows[-1].reason))
 
     def give_back(self, group: GroupState, lease: Lease, ranges: list[OffsetRange], now: float) -> None:
         """Release what no consumer has heard of. Until that is journalled, another core has to do it again."""
@@ -142,7 +141,7 @@ class PartitionDeliveries:
     def records_lost(self, start: int, stop: int, now: float) -> None:
         """The log holds nothing at these offsets: settle them for every group, except where a consumer has them."""
         for group in self.groups.values():
-            kept = group.delivery.leased_in(start, stop, besides=group.pending)
+            kept = group.delivery.offsets.leased_in(start, stop, besides=group.pending)
             for first, last in between(start, stop, kept):
                 lost = group.delivery.skip(first, last)
                 group.lost_records += lost
@@ -156,7 +155,7 @@ class PartitionDeliveries:
 
     def notify(self, group: GroupState, now: float) -> None:
         """Notify as many waiting consumers as there are records ready, less those that are notified already (PC4)."""
-        if (group.is_handing_over and not self.is_handed_over(group)) or group.is_expired_full:
+        if group.is_expired_full or not self.is_handed_over(group):
             return
         waiting, notified = group.waiting, len(group.notified)
         if not waiting:
@@ -191,12 +190,11 @@ class PartitionDeliveries:
 
     def is_handed_over(self, group: GroupState) -> bool:
         """Whether only the owner has leases; those that wait for that hear of it."""
-        if not group.is_handing_over:
+        if group.handing_over is None:
             return True
         if group.is_held_by_others():
             return False
-        group.is_handing_over = False
-        waiting, group.handing_over = group.handing_over, NOTHING
+        waiting, group.handing_over = group.handing_over, None
         self.effects.append(e.Answer([(token, True) for _, token in waiting]))
         return True
 

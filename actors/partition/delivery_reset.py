@@ -161,7 +161,9 @@ async def reset_deliveries(
         found = broken.get(group_id) or broken[None]
         group = states.groups.get(group_id)
         floor, above = (
-            (group.delivery.floor, group.delivery.settled_above_floor) if group is not None else (0, 0)
+            (group.delivery.offsets.floor, group.delivery.offsets.settled.count)
+            if group is not None
+            else (0, 0)
         )
         resets.append(GroupReset(group_id, found.forgotten_records, floor, above))
     if dry_run:

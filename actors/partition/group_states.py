@@ -47,7 +47,7 @@ from typing import Any, Final, NamedTuple
 import attrs
 import cbor2
 
-from callboard.actors.delivery.delivery import Delivery
+from callboard.actors.delivery.delivery import NO_FIELDS, Delivery
 from callboard.actors.delivery.events import (
     EVENTS,
     AckEvent,
@@ -69,8 +69,7 @@ from callboard.actors.delivery.events import (
 from callboard.actors.delivery.intervals import NOTHING
 from callboard.actors.delivery.pieces import decode_in_pieces, encode_in_pieces
 from callboard.actors.delivery.receipts import Lease, OffsetRange, Settlement
-from callboard.actors.delivery.snapshot import number
-from callboard.actors.delivery.state import NO_FIELDS
+from callboard.actors.delivery.snapshot import number, restore_in_steps, take_snapshot
 from callboard.actors.partition.choice.distribution import DISTRIBUTIONS, Draw, Load
 from callboard.actors.partition.choice.expiry_look import ExpiryLook
 from callboard.actors.partition.choice.keys import KeyOrder
@@ -112,6 +111,8 @@ GIVEN_BEFORE: Final = 2**53
 NOBODY: Final[Any] = MappingProxyType({})
 """In place of the tables of a group that has no use for them yet, as most have: a runtime has one for each group and
 partition."""
+NOT_KNOWN: Final = DeliverySettings()
+"""In place of settings that no member has told in this process."""
 Stored = tuple[int, int, Any, dict[str, Any]]
 """Kind, group id, body (the events; or whether a group is durable, where it starts, its numbering, its birth, and since
 when it is open), and fields not known here."""
@@ -126,8 +127,6 @@ class GroupState:
     delivery: Delivery
     settings: DeliverySettings | None = None
     """None until a member has opened the group in this process."""
-    visibility_timeout: float = DeliverySettings().visibility_timeout
-    """How long a lease lasts that begins now, in seconds."""
     waiting: dict[int, Token] = attrs.field(factory=dict)
     """By consumer, the one that waits longest first."""
     notified: dict[int, float] = NOBODY
@@ -161,14 +160,17 @@ class GroupState:
     """What is to be given back of consumers that have left, or are fenced."""
     ownership: Ownership | None = None
     """Of an exclusive group: the partition's owner."""
-    is_handing_over: bool = False
-    """Somebody besides the owner may have leases."""
     withheld: dict[int, WithheldRecords] = NOBODY
     """By consumer: what it has given back because it waits for a message that the consumer holds."""
-    handing_over: list[tuple[int, Token]] = NOTHING
-    """By epoch: the askers that wait until only the owner has."""
+    handing_over: list[tuple[int, Token]] | None = None
+    """By epoch: the askers that wait until only the owner has leases; None when no other consumer has any."""
     unknown_fields: Mapping[str, Any] = NO_FIELDS
     """What a later version knows of the group."""
+
+    @property
+    def visibility_timeout(self) -> float:
+        """How long a lease lasts that begins now, in seconds."""
+        return (self.settings or NOT_KNOWN).visibility_timeout
 
     def fetches(self, pending: PendingLease) -> None:
         """A consumer waits for the records of this lease."""
@@ -193,7 +195,7 @@ class GroupState:
         since_us, self.unwritten_since_us = self.unwritten_since_us, None
         opened = {"kind": OPEN, "group": self.group_id, "durable": self.durable, "start": self.opened_at}
         since = {"since_us": since_us} if since_us else {}
-        return cbor2.dumps(opened | besides(self.delivery.numbering, self.birth) | since)
+        return cbor2.dumps(opened | besides(self.delivery.dead.numbering, self.birth) | since)
 
     def has_fetched(self, consumer: int) -> bool:
         """Its fetch is waited for no longer; whether it was."""
@@ -201,7 +203,7 @@ class GroupState:
 
     def withholds(self, ranges: Ranges, behind: tuple[int, int]) -> None:
         """These were given back by the consumer that holds the record `behind` which they wait, if it still does."""
-        consumer = self.delivery.holder_of(*behind)
+        consumer = self.delivery.offsets.holder_of(*behind)
         if consumer is None:
             return
         if self.withheld is NOBODY:
@@ -233,7 +235,7 @@ class GroupState:
 
         Raises `InvalidArgument` for a reason that is no text, and for what is no delay.
         """
-        nack, settings = self.delivery.nack, self.settings or DeliverySettings()
+        nack, settings = self.delivery.nack, self.settings or NOT_KNOWN
         if reason is not None and not isinstance(reason, str):
             raise InvalidArgument(
                 f"the reason of a nack is {type(reason).__name__}, not text. Nothing was settled."
@@ -245,7 +247,7 @@ class GroupState:
             return nack(lease_id, ranges, not_before=now + delay_s, reason=reason, now=now)
         accepted: list[OffsetRange] = []
         lost: list[OffsetRange] = []
-        for attempt, failed in self.delivery.by_attempt(lease_id, ranges):
+        for attempt, failed in self.delivery.offsets.by_attempt(lease_id, ranges):
             if limit is not None and attempt >= limit and self.delivery.has_room_for(lease_id, failed):
                 settled = self.delivery.reject(lease_id, failed, now, reason)
             else:
@@ -268,10 +270,10 @@ class GroupState:
             withheld = self.withheld_from(consumer) if self.withheld else ()
             if withheld is None:
                 continue
-            if delivery.max_deliveries is None and not withheld:
+            if delivery.attempt_limit is None and not withheld:
                 yield consumer
                 continue
-            with delivery.without(withheld):
+            with delivery.offsets.without(withheld):
                 if choice is None:
                     found = delivery.leasable_count(now, visible_end, 1, consumer)
                 else:
@@ -281,12 +283,12 @@ class GroupState:
 
     def is_held_by_others(self) -> bool:
         """Whether a member has leases that does not own the partition."""
-        return self.ownership is not None and self.delivery.has_others(self.ownership.owner)
+        return self.ownership is not None and self.delivery.offsets.has_others(self.ownership.owner)
 
     def keep_pending(self, now: float) -> None:
         """A lease does not run out while its records are read: its consumer waits for them."""
         for lease_id in self.pending:
-            lease = self.delivery.lease_of(lease_id)
+            lease = self.delivery.offsets.lease_of(lease_id)
             if lease is not None and lease.deadline <= now:
                 self.delivery.extend(lease_id, now + self.visibility_timeout, now)
 
@@ -297,20 +299,22 @@ class GroupState:
         return GroupStatistics(
             group_id=self.group_id,
             durable=self.durable,
-            floor=delivery.floor,
-            next_offset=delivery.next,
-            ready=delivery.ready_count(visible_end) + delivery.passed - fenced,
-            leased=delivery.leased,
-            pending=delivery.pending_count(visible_end),
+            floor=delivery.offsets.floor,
+            next_offset=delivery.offsets.next,
+            ready=delivery.offsets.ready_count(visible_end) + delivery.offsets.passed.count - fenced,
+            leased=delivery.offsets.leased,
+            pending=delivery.offsets.pending_count(visible_end),
             redelivered=delivery.redelivered,
             expired=delivery.expired,
             waiting_consumers=len(self.waiting),
             lost_records=self.lost_records,
             expired_records=self.expired_records,
             filtered_records=self.filtered_records,
-            dead_lettered=delivery.dead_lettered,
-            dead=delivery.dead,
-            is_dead_full=self.is_expired_full or delivery.is_full or delivery.failed >= delivery.dead_max,
+            dead_lettered=delivery.dead.total,
+            dead=delivery.dead.count,
+            is_dead_full=self.is_expired_full
+            or delivery.is_full
+            or delivery.dead.failed >= delivery.dead.limit,
             fenced=fenced,
             window_records=0 if self.choice is None else self.choice.known,
             window_bytes=0 if self.choice is None else self.choice.records.size_bytes,
@@ -402,7 +406,7 @@ class GroupStates:
         """The same, for a record that is journalled later."""
         group = GroupState(group_id, durable, Delivery(start), opened_at=start, birth=birth)
         group.unwritten_since_us = since_us
-        group.delivery.numbering, group.delivery.first_dead = numbering, self._first_number
+        group.delivery.dead.numbering, group.delivery.dead.first = numbering, self._first_number
         self.groups[group_id] = group
         return group
 
@@ -450,7 +454,7 @@ class GroupStates:
         """
         self._first_number = self.outbox.first_of_life = min(max(0, self._opened_us), GIVEN_BEFORE)
         for group in self.groups.values():
-            group.delivery.first_dead = self._first_number
+            group.delivery.dead.first = self._first_number
 
     def number_on(self, group_ids: Iterable[int], numbering: int, sequence: int) -> None:
         """Some of what records below `sequence` told of these groups, and of the outbox, is lost: ids of leases and
@@ -463,7 +467,7 @@ class GroupStates:
             delivery = self.groups[group_id].delivery
             delivery.go_on_above(above_lost(sequence))
             if group_id in self._unnumbered:
-                delivery.numbering = numbering
+                delivery.dead.numbering = numbering
         self._unnumbered.clear()
 
     def written(self, wall_us: int) -> None:
@@ -538,7 +542,7 @@ class GroupStates:
                 self._publish(group, event)
                 continue
             if isinstance(event, SeekEvent):
-                self.salvaged_end = max(self.salvaged_end, group.delivery.next)
+                self.salvaged_end = max(self.salvaged_end, group.delivery.offsets.next)
             if group_id in self._salvaged:
                 self._salvage(group.delivery, event)
                 continue
@@ -554,7 +558,7 @@ class GroupStates:
     def _publish(self, group: GroupState, event: PublishEvent) -> None:
         _, first, lease_id, start, stop = event
         try:
-            self.outbox.add(first, group.group_id, lease_id, start, stop, group.delivery.numbering)
+            self.outbox.add(first, group.group_id, lease_id, start, stop, group.delivery.dead.numbering)
         except ValueError as error:
             raise _invalid(
                 f"the event {tuple(event)!r:.200} of group {group.group_id} does not fit: {error}",
@@ -572,17 +576,17 @@ class GroupStates:
             case DeathEvent():
                 for start, stop in zip(event.attempts[::3], event.attempts[1::3], strict=True):
                     delivery.skip(start, stop)
-                delivery.salvage_dead(event)
+                delivery.dead.believe(event)
             case ExpiryEvent():
                 for start, stop in zip(event.ranges[::2], event.ranges[1::2], strict=True):
                     delivery.skip(start, stop)
-                delivery.salvage_expired(event)
+                delivery.dead.believe(event)
             case ForgetEvent():
                 delivery.forget_dead(event.below)
             case SeekEvent():
                 delivery.seek(event.offset)
             case LeaseEvent():
-                delivery.next_lease_id = max(delivery.next_lease_id, event.lease_id + 1)
+                delivery.offsets.next_lease_id = max(delivery.offsets.next_lease_id, event.lease_id + 1)
         delivery.take_events()
         self.note_named([event])
 
@@ -603,8 +607,8 @@ class GroupStates:
         groups = {
             group.group_id: {
                 "durable": group.durable,
-                "delivery": group.delivery.taken(wall_offset_s),
-                **besides(group.delivery.numbering, group.birth),
+                "delivery": take_snapshot(group.delivery, wall_offset_s),
+                **besides(group.delivery.dead.numbering, group.birth),
                 **group.unknown_fields,
             }
             for group in self.groups.values()
@@ -649,8 +653,11 @@ class GroupStates:
     def _restored(self, group_id: int, stored: Any) -> Generator[None, None, GroupState]:
         unknown, delivery = unknown_fields(stored, GROUP_FIELDS, "a group's state"), Delivery(0)
         try:
-            yield from delivery.restore_in_steps(stored["delivery"], wall_offset_s=self._wall_offset_s)
-            delivery.numbering, birth = number(stored.get("numbering", 0)), number(stored.get("birth", 0))
+            yield from restore_in_steps(delivery, stored["delivery"], self._wall_offset_s)
+            delivery.dead.numbering, birth = (
+                number(stored.get("numbering", 0)),
+                number(stored.get("birth", 0)),
+            )
         except DeliveryEventInvalid as error:
             raise _invalid(f"the state of group {group_id} makes no sense: {error}", group_id) from error
         durable = _flag(stored["durable"])
@@ -658,7 +665,7 @@ class GroupStates:
 
     def named_end(self) -> int:
         """One above the highest offset that any group names."""
-        return max(self.salvaged_end, *(group.delivery.next for group in self.groups.values()), 0)
+        return max(self.salvaged_end, *(group.delivery.offsets.next for group in self.groups.values()), 0)
 
     def unsettled_from(self, otherwise: int) -> int:
         """The lowest offset that a durable group has not settled, or whose record is a dead letter."""
@@ -666,7 +673,7 @@ class GroupStates:
 
     def next_deadline(self) -> float | None:
         """The earliest monotonic time at which some group has something to expire or to hand out again."""
-        deadlines = (group.delivery.next_deadline() for group in self.groups.values())
+        deadlines = (group.delivery.offsets.next_deadline() for group in self.groups.values())
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def __iter__(self) -> Iterator[GroupState]:

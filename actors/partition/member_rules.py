@@ -53,23 +53,23 @@ class MemberRules:
         if group is None:
             self._deliveries.effects.append(e.Answer([(token, True)]))  # it has no leases
             return
-        stale = [waits[1] for waits in group.handing_over if waits[0] < message.epoch]
-        self._deliveries.effects.append(e.Answer([(waiting, False) for waiting in stale]))
-        group.handing_over = [waits for waits in group.handing_over if waits[0] == message.epoch]
-        group.handing_over.append((message.epoch, token))
-        group.is_handing_over = True
+        waiting = group.handing_over or []
+        stale = [(earlier, False) for epoch, earlier in waiting if epoch < message.epoch]
+        self._deliveries.effects.append(e.Answer(stale))
+        waiting = [waits for waits in waiting if waits[0] == message.epoch]
+        group.handing_over = [*waiting, (message.epoch, token)]
         if group.notified:
             group.notified = {key: until for key, until in group.notified.items() if key == message.consumer}
         if message.is_forced:
-            for other in sorted(group.delivery.holders() - {message.consumer}):
-                self._gives_back(group, group.delivery.lease_ids(other), None)
+            for other in sorted(group.delivery.offsets.holders() - {message.consumer}):
+                self._gives_back(group, group.delivery.offsets.lease_ids(other), None)
             self.release_some(group, now)
         self._deliveries.notify(group, now)
 
     def list_holders(self, message: c.ListHolders, token: Token, now: float) -> None:
         """Answer with what each consumer has leased; nothing of a group that is not known here."""
         group = self._deliveries.groups.get(message.group_id)
-        held = {} if group is None else group.delivery.holdings(now, HOLDERS_MAX)
+        held = {} if group is None else group.delivery.offsets.holdings(now, HOLDERS_MAX)
         answer = [Holder(consumer, each.leased, now - each.since) for consumer, each in sorted(held.items())]
         self._deliveries.effects.append(e.Answer([(token, answer)]))
 
@@ -77,8 +77,9 @@ class MemberRules:
         """The group, or the partition, ends: who waits for a hand-over asks again, and hears that. Nothing is left that
         is to be given back.
         """
-        waiting, group.handing_over = group.handing_over, NOTHING
-        self._deliveries.effects.append(e.Answer([(token, False) for _, token in waiting]))
+        if group.handing_over is not None:
+            waiting, group.handing_over = group.handing_over, []
+            self._deliveries.effects.append(e.Answer([(token, False) for _, token in waiting]))
         for waits in group.releases:
             self._deliveries.journal.answer(waits.token, None, must_sync=False)
         group.releases = NOTHING
@@ -103,7 +104,7 @@ class MemberRules:
             if known == group_id
         }
         if (group := self._deliveries.groups.get(group_id)) is not None:
-            gone |= group.delivery.holders()
+            gone |= group.delivery.offsets.holders()
         for consumer in sorted(gone - remaining):
             self._deliveries.carried.fences.pop((group_id, consumer), None)
             self._deliveries.carried.names.pop((group_id, consumer), None)
@@ -119,7 +120,7 @@ class MemberRules:
             if group.choice is not None:
                 tokens = group.choice.take_fetches_of(consumer)
                 self._deliveries.effects.append(e.Answer([(token, None) for token in tokens]))
-            self._gives_back(group, group.delivery.lease_ids(consumer), token)
+            self._gives_back(group, group.delivery.offsets.lease_ids(consumer), token)
             self.release_some(group, now)
             self._deliveries.notify(group, now)
         else:
@@ -138,7 +139,7 @@ class MemberRules:
         """
         for group in self._deliveries.groups.values():
             if all_leases:
-                self._gives_back(group, group.delivery.lease_ids(), None)
+                self._gives_back(group, group.delivery.offsets.lease_ids(), None)
             while group.releases:
                 self.release_some(group, now)
                 yield

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from callboard.actors.delivery.failing import PROCESS_ENDED
+from callboard.actors.delivery.dead_letters import PROCESS_ENDED
 from callboard.actors.partition import effects as e
 from callboard.actors.partition.commands import GroupOpened
 
@@ -83,7 +83,7 @@ class OpeningRules:
         self._expiry.look_for_expired(group, now)
         if not message.is_implied:
             self._deliveries.journal.open(group)
-        floor = group.delivery.floor
+        floor = group.delivery.offsets.floor
         opened = GroupOpened(floor, self._deliveries.visible_end > floor)
         # A consumer that joins learns what keeps the journal from healing.
         if not message.is_implied or not self._deliveries.journal.is_healthy or self._retention.is_dropping:
@@ -102,7 +102,7 @@ class OpeningRules:
     def _pass_given_leases(self, group: GroupState) -> None:
         """The journal may have lost the group in this process: consumers still have receipts of it."""
         given = self._deliveries.carried.next_leases.get(group.group_id, 0)
-        group.delivery.next_lease_id = max(group.delivery.next_lease_id, given)
+        group.delivery.offsets.next_lease_id = max(group.delivery.offsets.next_lease_id, given)
 
     def _start_offset(self, start: Any) -> int:
         begin, end = self._deliveries.start_offset, self._deliveries.visible_end

@@ -60,7 +60,7 @@ class Retaining:
         log, settings = self.log, self.spec.latest_settings
         failure: StorageError | None = None
         self.core.retention.begin()
-        floors = {group.group_id: group.delivery.floor for group in self.core.states}
+        floors = {group.group_id: group.delivery.offsets.floor for group in self.core.states}
         try:
             await log.retain(
                 now_us=self.context.clock.wall_us(),

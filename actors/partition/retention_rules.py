@@ -61,7 +61,8 @@ class RetentionRules:
         Not in a group of the broker's own, unless it is unknown what it has settled (`OWN_GROUP`).
         """
         is_counted = group.group_id == c.OWN_GROUP and not self._deliveries.states.lost_sequences
-        is_behind = group.delivery.floor < self._deliveries.start_offset or self._lost_to_reads(group) > 0
+        floor = group.delivery.offsets.floor
+        is_behind = floor < self._deliveries.start_offset or self._lost_to_reads(group) > 0
         return is_behind and not is_counted
 
     def _lost_to_reads(self, group: GroupState) -> int:

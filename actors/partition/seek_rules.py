@@ -51,8 +51,8 @@ class SeekRules:
                 end=end,
             )
         delivery = group.delivery
-        deliveries.states.salvaged_end = max(deliveries.states.salvaged_end, delivery.next)
-        deliveries.carried.first_sought[group_id] = delivery.next_lease_id
+        deliveries.states.salvaged_end = max(deliveries.states.salvaged_end, delivery.offsets.next)
+        deliveries.carried.first_sought[group_id] = delivery.offsets.next_lease_id
         deliveries.leases_ended(group_id)
         delivery.seek(offset)
         tokens = [pending.token for pending in group.pending.values()]

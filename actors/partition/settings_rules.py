@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from callboard.actors.delivery.failing import LIMIT_REACHED
+from callboard.actors.delivery.dead_letters import LIMIT_REACHED
 from callboard.actors.partition import effects as e
 from callboard.actors.partition.ownership import Ownership
 
@@ -45,11 +45,11 @@ class SettingsRules:
         latest = self._deliveries.carried.set(group_id, settings, now)
         group = self._deliveries.groups.get(group_id)
         if group is not None:
-            group.settings, group.visibility_timeout = latest, latest.visibility_timeout
+            group.settings = latest
             group.delivery.judge_by(latest.max_deliveries, self._deliveries.options.limits.dead_letters)
             if latest.is_exclusive and group.ownership is None:
                 group.ownership = self._deliveries.carried.owners.setdefault(group_id, Ownership())
-                group.is_handing_over = True
+                group.handing_over = group.handing_over or []
             self._choice.choose_by(group, latest)
             if group.is_expired_full and not latest.keeps_expired:
                 self._expiry.has_room_again(group, now)

@@ -44,7 +44,7 @@ class WithheldRecords:
 
     def ranges(self, delivery: Delivery) -> list[OffsetRange]:
         """What is withheld now (WH1); some of it may have been leased by others, or be settled."""
-        over = [behind for behind in self._behind if delivery.holder_of(*behind) != self.consumer]
+        over = [behind for behind in self._behind if delivery.offsets.holder_of(*behind) != self.consumer]
         for behind in over:
             del self._behind[behind]
         if self.is_full:
@@ -54,7 +54,7 @@ class WithheldRecords:
     def _forget_taken(self, delivery: Delivery) -> None:
         """What others have been leased makes room. It is withheld no longer, should it come back."""
         for waiting in self._behind.values():
-            ready = [part for start, stop in waiting for part in delivery.ready_in(start, stop)]
+            ready = [part for start, stop in waiting for part in delivery.offsets.ready_in(start, stop)]
             waiting.clear()
             for start, stop in ready:
                 waiting.add(start, stop)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import attrs
 
 from callboard.actors.catalog.commands import ListGroups
-from callboard.actors.delivery.failing import StoredLetter
+from callboard.actors.delivery.dead_letters import StoredLetter
 from callboard.actors.kernel import Question
 from callboard.actors.names import check_name
 from callboard.actors.partition import commands as c

@@ -74,13 +74,13 @@ class OwnershipWatch:
         return None
 
     def _of_leases(self, label: str, group: GroupState) -> str | None:
-        holders = {lease.consumer for lease in group.delivery.leases()}
+        holders = {lease.consumer for lease in group.delivery.offsets.leases()}
         if group.ownership is None:
             return None
         if len(holders) > 1:
             return f"consumers {sorted(holders)} hold leases of {label} at the same time"
         others = holders - {group.ownership.owner}
-        if others and not group.is_handing_over:
+        if others and group.handing_over is None:
             return f"consumer {others} holds leases of {label}, which belongs to {group.ownership.owner}"
         self.has_waited = self.has_waited or bool(others)
         return None

@@ -231,7 +231,10 @@ class FastPathDriver:
     def publish_many(self, bits: int) -> int:
         """A batch, unless consumers are far behind."""
         partition = self.partitions[bits % len(self.partitions)]
-        if not partition.is_up or partition.visible_end - partition.groups[0].delivery.floor > BACKLOG_MAX:
+        if (
+            not partition.is_up
+            or partition.visible_end - partition.groups[0].delivery.offsets.floor > BACKLOG_MAX
+        ):
             return 0
         partition.core.publish_many(MANY[(bits >> 4) % len(MANY)], WaitingPublisher(partition))
         self.trace.append(1)
@@ -330,7 +333,7 @@ class FastPathDriver:
             return 0
         lease_id, ranges = self._some_of(group.leased, bits)
         # A late nack counts no attempt: it was counted when the lease ran out.
-        is_counted = is_nack and group.delivery.lease_of(lease_id) is not None
+        is_counted = is_nack and group.delivery.offsets.lease_of(lease_id) is not None
         core, now = partition.core, self.now
         if is_nack:
             nack = Nack(group.group_id, lease_id, ranges, DELAYS_S[bits >> 8 & 3])
@@ -564,6 +567,6 @@ class FastPathDriver:
 
     def _unsettled(self) -> int:
         return sum(
-            group.delivery.pending_count(partition.visible_end) + partition.core.sequencer.records
+            group.delivery.offsets.pending_count(partition.visible_end) + partition.core.sequencer.records
             for partition, group in self.pairs
         )

@@ -236,15 +236,19 @@ class Ledger:
 
     def check(self, delivery: Delivery, visible_end: int) -> None:
         """Conservation: everything published is settled, leased, ready or delayed; settled only what was asked for."""
-        pending = delivery.pending_count(visible_end)
-        known = delivery.leased + delivery.ready_count(visible_end) + delivery.delayed
+        pending = delivery.offsets.pending_count(visible_end)
+        known = (
+            delivery.offsets.leased
+            + delivery.offsets.ready_count(visible_end)
+            + delivery.offsets.delayed.count
+        )
         if known != pending:
             raise Violation(
                 conservation.PROMISE,
                 f"{pending} of {visible_end} offsets are not settled, but {known} are to be had",
             )
-        unasked = self.asked.find(0, 0, min(delivery.floor, visible_end))
-        for start, stop in delivery.settled_ranges():
+        unasked = self.asked.find(0, 0, min(delivery.offsets.floor, visible_end))
+        for start, stop in list(delivery.offsets.settled):
             if unasked >= 0:
                 break
             unasked = self.asked.find(0, start, min(stop, visible_end))

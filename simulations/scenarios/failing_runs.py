@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
-from callboard.actors.delivery.failing import LIMIT_REACHED, PROCESS_ENDED, RAN_OUT
+from callboard.actors.delivery.dead_letters import LIMIT_REACHED, PROCESS_ENDED, RAN_OUT
 from callboard.log.errors import DeadLettersFull, LeaseLost
 from callboard.simulations.faults import aimed
 from callboard.simulations.faults.swarm import FaultSpace

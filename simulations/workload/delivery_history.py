@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 import attrs
 
-from callboard.actors.delivery.delivery import Delivery
+from callboard.actors.delivery.delivery import COUNTERS, Delivery
 from callboard.actors.delivery.events import (
     EVENTS,
     AckEvent,
@@ -29,7 +29,6 @@ from callboard.actors.delivery.events import (
     LeaseEvent,
     SkipEvent,
 )
-from callboard.actors.delivery.state import COUNTERS
 from callboard.actors.partition.group_states import CLOSE, OPEN, GroupStates
 
 NO_ATTEMPT: Final = 0
@@ -136,10 +135,10 @@ class DeliveryHistory:
             opening = self._current.get(group.group_id)
             if opening is None:
                 opening = self._begin(group.group_id, time_us, is_whole=False)
-                known = Delivery(delivery.floor)
+                known = Delivery(delivery.offsets.floor)
             else:
                 known = before[group.group_id]
-            for start, stop in ((known.floor, delivery.floor), *delivery.settled_ranges()):
+            for start, stop in ((known.offsets.floor, delivery.offsets.floor), *delivery.offsets.settled):
                 for first, end in _unsettled(known, start, stop):
                     yield Fact(group.group_id, opening.number, FactKind.UNTIMED, first, end, time_us)
 
@@ -165,7 +164,7 @@ class DeliveryHistory:
 
     def _begin(self, group_id: int, time_us: int, *, is_whole: bool) -> Opening:
         number = sum(opening.group_id == group_id for opening in self.openings)
-        start = self._states.groups[group_id].delivery.floor
+        start = self._states.groups[group_id].delivery.offsets.floor
         opening = Opening(group_id=group_id, number=number, start=start, since_us=time_us, is_whole=is_whole)
         self.openings.append(opening)
         self._current[group_id] = opening
@@ -213,16 +212,16 @@ class DeliveryHistory:
 
 def _note_state(opening: Opening, delivery: Delivery) -> None:
     opening.counts = {name: getattr(delivery, name) for name in COUNTERS}
-    opening.counts["skipped"] += delivery.dead_lettered
-    opening.dead_lettered = delivery.dead_lettered
-    opening.leased, opening.delayed = delivery.leased, delivery.delayed
+    opening.counts["skipped"] += delivery.dead.total
+    opening.dead_lettered = delivery.dead.total
+    opening.leased, opening.delayed = delivery.offsets.leased, delivery.offsets.delayed.count
 
 
 def _is_set_back(before: Delivery, after: Delivery) -> bool:
     """Whether something that was settled is not any more: a repair has set the group back."""
-    settled = [(after.floor, before.floor), *before.settled_ranges()]
+    settled = [(after.offsets.floor, before.offsets.floor), *before.offsets.settled]
     return any(_unsettled(after, start, stop) for start, stop in settled)
 
 
 def _unsettled(delivery: Delivery, start: int, stop: int) -> list[tuple[int, int]]:
-    return delivery.unsettled_ranges(start, stop) if max(start, delivery.floor) < stop else []
+    return delivery.offsets.unsettled_ranges(start, stop) if max(start, delivery.offsets.floor) < stop else []

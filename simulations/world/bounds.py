@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from callboard.actors.delivery.invariants import check_all
 from callboard.actors.delivery.receipts import OFFSET_END
 from callboard.actors.partition.account import Account
 from callboard.actors.partition.choice.priorities import PriorityOrder
@@ -78,7 +79,7 @@ def left_behind(runtime: Runtime) -> str | None:
             partition = running(port.ref._cell)
             for group in () if partition is None else partition._core.states:
                 name = f"group {group.group_id} in {port.label}"
-                leases = group.delivery.leased_in(0, OFFSET_END)
+                leases = group.delivery.offsets.leased_in(0, OFFSET_END)
                 for what, count in (("wait", len(group.waiting)), ("are notified", len(group.notified))):
                     if count:
                         return f"{count} consumers {what} in {name}, and all have gone"
@@ -207,7 +208,9 @@ def _of_renewed(runtime: Runtime) -> Iterator[str]:
     for lease in runtime._session.renewed_leases._leases:
         partition = None if lease.due == NEVER else running(lease.port.ref._cell)
         for group in () if partition is None else partition._core.states:
-            known = group.delivery.lease_of(lease.lease_id) if group.group_id == lease.group_id else None
+            known = (
+                group.delivery.offsets.lease_of(lease.lease_id) if group.group_id == lease.group_id else None
+            )
             holder: Any = lease.holder
             for own in holder._leases:
                 is_it = own.lease_id == lease.lease_id and own.port is lease.port
@@ -241,7 +244,7 @@ def _of_partition(label: str, partition: Partition, largest_bytes: int) -> Itera
 
 def _of_group(label: str, group: GroupState, visible_end: int) -> Iterator[str]:
     delivery, name = group.delivery, f"group {group.group_id} in {label}"
-    delivery.check_invariants()
+    check_all(delivery.offsets)
     if group.choice is not None:
         yield from _of_choice(name, group.choice, visible_end)
     else:
@@ -252,7 +255,9 @@ def _of_group(label: str, group: GroupState, visible_end: int) -> Iterator[str]:
                 yield f"{words} in {name}, where {ready} messages are ready for it (PC4)"
                 break
     unknown = [
-        key for key in group.pending if delivery.lease_of(key) is None and key >= delivery.next_lease_id
+        key
+        for key in group.pending
+        if delivery.offsets.lease_of(key) is None and key >= delivery.offsets.next_lease_id
     ]
     if unknown:
         yield f"lease {unknown[0]} is pending in {name}, and was never given"
@@ -262,9 +267,9 @@ def _ready_for(consumer: int, group: GroupState, visible_end: int) -> int:
     """How many messages the consumer could be leased, of one more than consumers are notified."""
     withheld = group.withheld_from(consumer)
     is_owner = group.ownership is None or consumer == group.ownership.owner
-    if withheld is None or not is_owner or group.is_handing_over or group.is_expired_full:
+    if withheld is None or not is_owner or group.handing_over is not None or group.is_expired_full:
         return 0
-    with group.delivery.without(withheld):
+    with group.delivery.offsets.without(withheld):
         return group.delivery.leasable_count(NOTHING_DUE, visible_end, len(group.notified) + 1, consumer)
 
 

@@ -437,7 +437,12 @@ def test_the_golden_deliveries_are_read() -> None:
 
     assert [(1, True), (2, False)] == [(group.group_id, group.durable) for group in restored]
     first, second = (group.delivery for group in restored)
-    assert (2, 10, 17, 18) == (first.floor, first.next, second.floor, second.next)
+    assert (2, 10, 17, 18) == (
+        first.offsets.floor,
+        first.offsets.next,
+        second.offsets.floor,
+        second.offsets.next,
+    )
 
 
 def test_what_was_passed_over_is_read() -> None:
@@ -448,7 +453,7 @@ def test_what_was_passed_over_is_read() -> None:
     restored = GroupStates()
     restored.restore(stored)
     assert restored.snapshot(0.0) == stored
-    assert 60 == restored.groups[1].delivery.next
+    assert 60 == restored.groups[1].delivery.offsets.next
 
 
 def test_the_golden_dead_letters_are_read() -> None:
@@ -461,7 +466,7 @@ def test_the_golden_dead_letters_are_read() -> None:
         first, last = delivery.dead_letters()
         assert first[:6] == (2, 4, 1, 1_700_000_000.5, 5, "no customer: Grüße")
         assert last[:6] == (3, 0, 2, 1_700_000_060.0, None, None)
-        assert (delivery.floor, delivery.next_dead, delivery.dead_lettered) == (3, 4, 4)
+        assert (delivery.offsets.floor, delivery.dead.next, delivery.dead.total) == (3, 4, 4)
         assert states.unsettled_from(99) == 0
 
 
@@ -472,7 +477,7 @@ def test_golden_letters_that_expired_are_read() -> None:
     restored.restore(snapshot)
     for states in (replayed_deliveries(records), restored):
         delivery = states.groups[1].delivery
-        assert (delivery.dead, delivery.failed, delivery.next_dead) == (1003, 1, 1003)
+        assert (delivery.dead.count, delivery.dead.failed, delivery.dead.next) == (1003, 1, 1003)
         first, *others = delivery.dead_letters()
         assert first[1:5] == (0, 2, 1_700_000_030.0, 6)
         assert first[6:9] == (1_700_000_000.5, ("clerk", "6"), 0)
@@ -482,7 +487,7 @@ def test_golden_letters_that_expired_are_read() -> None:
         }
         assert others[-1][2:9] == (0, 1_700_000_060.0, None, "expired", 1_700_000_060.0, (), 1)
         assert [letter.number for letter in delivery.dead_letters(2, above=700)] == [701, 702]
-        assert [row[:3] for row in delivery.failures.ranges] == [(3, 6, 1_700_000_000.5)]
+        assert [row[:3] for row in delivery.offsets.failures.ranges] == [(3, 6, 1_700_000_000.5)]
         assert states.snapshot(0.0) == snapshot
 
 
@@ -563,7 +568,7 @@ def test_the_golden_births_are_read() -> None:
     again = GroupStates()
     again.restore(stored)
     for states in (replayed_deliveries(records), again):
-        assert (states.groups[1].birth, states.groups[1].delivery.numbering) == (NOON_US, 7)
+        assert (states.groups[1].birth, states.groups[1].delivery.dead.numbering) == (NOON_US, 7)
         assert states.snapshot(0.0) == stored
 
 
@@ -627,7 +632,8 @@ def test_a_group_that_was_sought_elsewhere_is_read() -> None:
     states = replayed_deliveries(records)
     assert states.snapshot(0.0) == stored
     delivery = states.groups[1].delivery
-    assert (delivery.floor, delivery.next, delivery.next_lease_id, states.named_end()) == (4, 5, 3, 6)
+    offsets = delivery.offsets
+    assert (offsets.floor, offsets.next, offsets.next_lease_id, states.named_end()) == (4, 5, 3, 6)
 
 
 def test_what_a_later_release_adds_to_deliveries_is_kept() -> None:

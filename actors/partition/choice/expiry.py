@@ -168,7 +168,7 @@ class ExpiryRules:
         look.due = None
         if (
             not look.is_under_way
-            and group.delivery.floor < self._deliveries.visible_end
+            and group.delivery.offsets.floor < self._deliveries.visible_end
             and not group.is_expired_full
         ):
             look.is_under_way = True
@@ -194,10 +194,10 @@ class ExpiryRules:
         """The time to live of these records is over. Returns those that stay, for want of room for dead letters."""
         delivery, left = group.delivery, list[OffsetRange]()
         if self.keeps_expired(group):
-            before = delivery.dead_lettered
+            before = delivery.dead.total
             left = delivery.die_of_age(ranges, now)
             group.is_expired_full = bool(left)
-            group.expired_records += delivery.dead_lettered - before
+            group.expired_records += delivery.dead.total - before
             self._deliveries.died_in(group, now)
         else:
             for start, stop in ranges:
@@ -227,15 +227,15 @@ class ExpiryRules:
             look.stage = "unseen" if given_back is None else "reading given back"
             if given_back is not None:
                 return given_back
-        start = max(group.delivery.next, self._deliveries.start_offset)
+        start = max(group.delivery.offsets.next, self._deliveries.start_offset)
         return (start, self._deliveries.visible_end) if start < self._deliveries.visible_end else None
 
     def _given_back(self, group: GroupState, look: ExpiryLook, now: float) -> OffsetRange | None:
         """From the first record on that may be leased again; a look goes on where the last one ended."""
         delivery, begin = group.delivery, max(look.resumes_at, self._deliveries.start_offset)
         look.resumes_at = 0
-        first = next(delivery.ready_ranges(now, delivery.next, begin), None)
-        return None if first is None else (first[0], delivery.next)
+        first = next(delivery.offsets.ready_ranges(now, delivery.offsets.next, begin), None)
+        return None if first is None else (first[0], delivery.offsets.next)
 
     def _given_back_read(
         self,
@@ -249,15 +249,15 @@ class ExpiryRules:
         """Settle what has expired of what may be leased again, wherever it lies in what was read."""
         look.stage = "unseen"
         delivery, offsets, instants = group.delivery, records.offsets, records.columns["expiry_us"]
-        end = min(records.next_offset, delivery.next)
+        end = min(records.next_offset, delivery.offsets.next)
         aged = IntervalSet()
-        for start, stop in list(delivery.ready_ranges(now, end, records.start)):
+        for start, stop in list(delivery.offsets.ready_ranges(now, end, records.start)):
             for index in range(bisect_left(offsets, start), bisect_left(offsets, min(stop, end))):
                 if instants[index] <= now_us:
                     aged.add(offsets[index], offsets[index] + 1)
                 else:
                     look.left_s = min(look.left_s, (instants[index] - now_us) / 1e6)
-        if end < delivery.next:
+        if end < delivery.offsets.next:
             look.resumes_at, look.left_s = end, LOOK_LEAST_S
         if not aged:
             return
@@ -297,7 +297,7 @@ class ExpiryRules:
         for start, stop in records.lost:
             if start < end:
                 self._deliveries.records_lost(start, min(stop, end), now)
-        first = max(records.start, group.delivery.next)
+        first = max(records.start, group.delivery.offsets.next)
         if first < end and self.keeps_expired(group):
             for start, stop in theirs:
                 group.filtered_records += group.delivery.skip(max(start, first), min(max(stop, first), end))
@@ -319,6 +319,6 @@ class ExpiryRules:
         group = self._deliveries.groups.get(group_id)
         if group is not None and group.look is not None and group.look.is_under_way:
             left_s = group.look.end(left_s)
-            if group.delivery.floor < self._deliveries.visible_end:
+            if group.delivery.offsets.floor < self._deliveries.visible_end:
                 self._look_in(group, left_s, now)
             self._deliveries.notify(group, now)

@@ -98,13 +98,13 @@ class KeyOrder:
 
         When all that it read is settled, or something was passed over in a uniform one, it is of the other kind.
         """
-        records, delivery = self.records, self._delivery
+        records, offsets = self.records, self._delivery.offsets
         if self._lives != records.lives:
             self._forget()
         if self.is_uniform:
-            if delivery.passed:
+            if offsets.passed.count:
                 self._look_closer()
-        elif not (records.count or delivery.passed) and 0 < records.end <= delivery.floor:
+        elif not (records.count or offsets.passed.count) and 0 < records.end <= offsets.floor:
             end = records.end
             self._forget()
             records.restart(end)
@@ -130,7 +130,7 @@ class KeyOrder:
     def known(self) -> int:
         """How many unsettled records were read."""
         records = self.records
-        return self._delivery.pending_count(records.end) if self.is_uniform else records.count
+        return self._delivery.offsets.pending_count(records.end) if self.is_uniform else records.count
 
     # -- reading
 
@@ -143,7 +143,7 @@ class KeyOrder:
         return None if unread is None else self._what_fits(*unread)
 
     def _unread(self, visible_end: int) -> OffsetRange | None:
-        return self._delivery.unsettled_span(
+        return self._delivery.offsets.unsettled_span(
             self._catch_up().end, visible_end, self._span_records, join=JOIN_MAX
         )
 
@@ -160,11 +160,11 @@ class KeyOrder:
 
     def _what_fits(self, start: int, stop: int) -> OffsetRange | None:
         """What of these offsets there is room for."""
-        records, delivery = self.records, self._delivery
-        if stop <= delivery.next:
+        records, offsets = self.records, self._delivery.offsets
+        if stop <= offsets.next:
             return start, stop
-        new = max(start, delivery.next)
-        known = length_of(delivery.unsettled_ranges(start, delivery.next)) if start < delivery.next else 0
+        new = max(start, offsets.next)
+        known = length_of(offsets.unsettled_ranges(start, offsets.next)) if start < offsets.next else 0
         room = records.room(stop - new + known, self.known if self.is_uniform else 0)
         stop = min(stop, new + max(0, room - known))
         return (start, stop) if start < stop else None
@@ -190,14 +190,15 @@ class KeyOrder:
     def add(self, records: WindowRecords) -> None:
         """Records were read: settle where there are none, and keep the others, unless the range went on elsewhere."""
         delivery = self._delivery
+        offsets = delivery.offsets
         for start, stop in records.absent:
             delivery.skip(start, stop)
         self.settled(records.absent)
         held = self._catch_up()
-        if held.end > records.start or delivery.unsettled_ranges(held.end, records.start):
+        if held.end > records.start or offsets.unsettled_ranges(held.end, records.start):
             return
-        found = delivery.unsettled_ranges(records.start, records.next_offset)
-        is_first = delivery.floor >= held.end
+        found = offsets.unsettled_ranges(records.start, records.next_offset)
+        is_first = offsets.floor >= held.end
         fits = records.uniform is not None and (is_first or records.uniform == self._values)
         if self.is_uniform and (fits or not found):
             self._values = records.uniform if found else self._values
@@ -271,13 +272,13 @@ class KeyOrder:
 
     def _is_free(self, offset: int) -> bool:
         """Whether a record that is out, or has no key, was never leased."""
-        return offset >= self._delivery.next or self._delivery.is_passed(offset)
+        return offset >= self._delivery.offsets.next or self._delivery.offsets.is_passed(offset)
 
     def _see(self, wanted: int) -> None:
         """Look at further records until so many are free."""
         records, heads, free = self.records, self._heads, self._free_now
         offsets, hashes = records.offsets, records.columns[self.columns[0]]
-        index, count, known_end = records.seen, len(offsets), self._delivery.next
+        index, count, known_end = records.seen, len(offsets), self._delivery.offsets.next
         while index < count and (len(free) < wanted or offsets[index] < known_end):
             offset, key = offsets[index], hashes[index]
             if records.is_unsettled(index):
@@ -301,7 +302,7 @@ class KeyOrder:
         """
         records, delivery, found = self.records, self._delivery, list[int]()
         hashes, is_full = records.columns[self.columns[0]], delivery.is_full
-        for start, stop in delivery.ready_ranges(now, records.end):
+        for start, stop in delivery.offsets.ready_ranges(now, records.end):
             for offset in range(start, stop):
                 if len(found) >= most:
                     return found

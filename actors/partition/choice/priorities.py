@@ -70,7 +70,7 @@ class PriorityOrder(KeyOrder):
 
     def _forget(self) -> None:
         super()._forget()
-        self._delivery.forget_readied()
+        self._delivery.offsets.forget_readied()
         self._ranked: list[int] = []
         """A heap of rank and offset; `_free`, which the lowest offset leads, tells what starves, if anything may."""
         self._unheard: list[OffsetRange] = []
@@ -85,7 +85,7 @@ class PriorityOrder(KeyOrder):
         return HIGHEST - (stored - 1 if stored else USUAL_PRIORITY)
 
     def _offer(self, offset: int) -> None:
-        if self._is_free(offset) or self._delivery.is_ready(offset):
+        if self._is_free(offset) or self._delivery.offsets.is_ready(offset):
             self._push(offset)
 
     def _push(self, offset: int) -> None:
@@ -117,7 +117,7 @@ class PriorityOrder(KeyOrder):
         ranked when it is.
         """
         unheard, end = self._unheard, self.records.end
-        unheard += self._delivery.take_readied()
+        unheard += self._delivery.offsets.take_readied()
         left = STEP_ITEMS
         while unheard and left > 0:
             start, stop = unheard.pop()
@@ -151,7 +151,7 @@ class PriorityOrder(KeyOrder):
     def _free_count(self) -> int:
         """How many of those seen are free (KO2)."""
         end = self.records.end
-        return self._delivery.never_leased(end) - self.fenced
+        return self._delivery.offsets.never_leased(end) - self.fenced
 
     def _count(self, now: float, wanted: int, consumer: int | None) -> int:
         self._see_all()
@@ -167,7 +167,7 @@ class PriorityOrder(KeyOrder):
         if self.has_more_to_read(visible_end):
             return None
         if not self.is_uniform:
-            self._delivery.promote(now)
+            self._delivery.offsets.promote(now)
             self._hear()
             if self.is_behind:
                 return None
@@ -208,7 +208,7 @@ class PriorityOrder(KeyOrder):
 
     def _see_all(self) -> None:
         """Look at all that was read. What becomes ready again from then on is heard."""
-        self._delivery.hear_readied()
+        self._delivery.offsets.hear_readied()
         self._see(EVERYTHING)
 
     def _take_first(self, now: float, most: int) -> tuple[set[int], set[int], set[int]]:
@@ -238,11 +238,11 @@ class PriorityOrder(KeyOrder):
         """Whether an entry of a heap stands for a record that may be leased."""
         records, index = self.records, self.records.index_of(offset)
         if index < 0:
-            return offset < records.end and self._delivery.is_ready(offset)
+            return offset < records.end and self._delivery.offsets.is_ready(offset)
         if self._is_free(offset):
             return True
         head = self._heads.get(records.columns[self.columns[0]][index], offset)
-        return head == offset and self._delivery.is_ready(offset)
+        return head == offset and self._delivery.offsets.is_ready(offset)
 
 
 class PriorityKeyOrder(PriorityOrder):

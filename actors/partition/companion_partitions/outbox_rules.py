@@ -33,7 +33,7 @@ class OutboxRules:
             (start, stop)
             for lease_id, ranges in message.parts
             for start, stop in ranges
-            if not delivery.holds(lease_id, [(start, stop)])
+            if not delivery.offsets.holds(lease_id, [(start, stop)])
         ]
         if lost:
             if message.again and outbox.names(message.start):
@@ -53,13 +53,13 @@ class OutboxRules:
         for lease_id, ranges in message.parts:
             accepted += delivery.ack(lease_id, ranges, now).accepted
         lease_id, first = message.parts[0][0], outbox.free
-        outbox.add(first, message.group_id, lease_id, message.start, message.stop, delivery.numbering)
+        outbox.add(first, message.group_id, lease_id, message.start, message.stop, delivery.dead.numbering)
         delivery.events.append(PublishEvent("O", first, lease_id, message.start, message.stop))
         if group.choice is not None:
             self._deliveries.settled_in(group, accepted, now)
         self._deliveries.has_changed(group, now)
         self._deliveries.journal.answer(token, Settlement(tuple(accepted), ()), must_sync=True)
-        self._deliveries.arm(delivery.next_deadline())
+        self._deliveries.arm(delivery.offsets.next_deadline())
         self._deliveries.notify(group, now)
         self.look_at_outbox()
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from callboard.actors.delivery.delivery import Delivery, Lease
-from callboard.actors.delivery.state import HEAP_SLACK
+from callboard.actors.delivery.invariants import check_all
+from callboard.actors.delivery.offsets import HEAP_SLACK
 from callboard.log.errors import InternalError, InvalidArgument
 
 
@@ -35,7 +36,7 @@ def test_what_is_no_range_is_refused(ranges: list[tuple[int, int]]) -> None:
     lease = leased(delivery, 5)
     with pytest.raises(InvalidArgument, match="Nothing was settled"):
         delivery.ack(lease.lease_id, [(0, 1), *ranges], 0.0)
-    assert 5 == delivery.leased
+    assert 5 == delivery.offsets.leased
 
 
 # -- time
@@ -70,7 +71,7 @@ def test_a_lease_that_is_shortened_often_runs_out_in_time() -> None:
         for _ in range(times):
             delivery.extend(lease.lease_id, 20.0, 0.0)
             delivery.extend(lease.lease_id, 5.0, 0.0)
-        delivery.check_invariants()
+        check_all(delivery.offsets)
         assert delivery.run_out(5.0)
 
 
@@ -81,7 +82,7 @@ def test_the_expiry_heap_does_not_grow_with_settled_leases() -> None:
         lease = leased(delivery, 1)
         delivery.extend(lease.lease_id, 20.0, 0.0)
         delivery.ack(lease.lease_id, [lease.ranges[0][:2]], 0.0)
-    assert len(delivery._deadlines) <= HEAP_SLACK + 2
+    assert len(delivery.offsets.deadlines) <= HEAP_SLACK + 2
 
 
 def test_the_due_heap_does_not_grow_with_merged_delays() -> None:
@@ -90,8 +91,8 @@ def test_the_due_heap_does_not_grow_with_merged_delays() -> None:
     for offset in range(1000):
         lease = leased(delivery, 1)
         delivery.nack(lease.lease_id, [(offset, offset + 1)], not_before=5.0, reason=None, now=0.0)
-    assert 1 == delivery._delayed.rows
-    assert len(delivery._due) <= HEAP_SLACK + 2
+    assert 1 == delivery.offsets.delayed.rows
+    assert len(delivery.offsets.due) <= HEAP_SLACK + 2
 
 
 # -- consumers, skipping, reopening
@@ -102,18 +103,18 @@ def test_skipping_a_gap_shrinks_the_lease() -> None:
     delivery = Delivery(0)
     lease = leased(delivery, 5)
     delivery.skip(1, 3, reason="gap")
-    shrunk = delivery.lease_of(lease.lease_id)
+    shrunk = delivery.offsets.lease_of(lease.lease_id)
     assert shrunk is not None
     assert ((0, 1, 1), (3, 5, 1)) == shrunk.ranges
     delivery.skip(0, 5)
-    assert delivery.lease_of(lease.lease_id) is None
+    assert delivery.offsets.lease_of(lease.lease_id) is None
 
 
 def test_broken_state_is_noticed_before_it_is_journalled() -> None:
     """Events of a state that does not add up are not given out."""
     delivery = Delivery(0)
     leased(delivery, 5)
-    delivery.leased += 1
+    delivery.offsets.leased += 1
     with pytest.raises(InternalError, match="DS2"):
         delivery.take_events()
 
@@ -126,12 +127,11 @@ def test_counts() -> None:
     delivery.nack(lease.lease_id, [(2, 3)], not_before=0.0, reason=None, now=0.0)
     delivery.nack(lease.lease_id, [(3, 4)], not_before=9.0, reason=None, now=0.0)
     delivery.skip(8, 9)
-    delivery.ack(lease.lease_id, [(1, 3)], 0.0)
-    assert 2 == delivery.lost
-    assert 8 == delivery.pending_count(10)
-    assert 4 == delivery.ready_count(10)
-    assert 6 == delivery.pending_count(7)
-    assert (3, 2) == (delivery.leased, delivery.settled_above_floor)
+    assert ((1, 3),) == delivery.ack(lease.lease_id, [(1, 3)], 0.0).lost
+    assert 8 == delivery.offsets.pending_count(10)
+    assert 4 == delivery.offsets.ready_count(10)
+    assert 6 == delivery.offsets.pending_count(7)
+    assert (3, 2) == (delivery.offsets.leased, delivery.offsets.settled.count)
     assert (1, 2, 1, 6) == (delivery.acked, delivery.nacked, delivery.skipped, delivery.delivered)
 
 
@@ -144,7 +144,7 @@ def test_redelivered_messages_are_kept_as_ranges() -> None:
     for _ in range(500):
         lease = leased(delivery, 2)
         delivery.nack(lease.lease_id, [lease.ranges[0][:2]], not_before=9.0, reason=None, now=0.0)
-    assert 1 == delivery._delayed.rows
+    assert 1 == delivery.offsets.delayed.rows
     assert ((0, 1000, 2),) == leased(delivery, 1000, now=9.0).ranges
 
 
@@ -157,7 +157,7 @@ def test_skipping_each_of_many_ranges_is_skipping_one_after_the_other() -> None:
         delivery.take_events()
     assert each.skip_each(ranges) == sum([one.skip(*row) for row in ranges]) == 13
     assert each.take_events() == one.take_events()
-    assert each.floor == one.floor
-    assert list(each.unsettled_ranges(0, 30)) == list(one.unsettled_ranges(0, 30))
+    assert each.offsets.floor == one.offsets.floor
+    assert list(each.offsets.unsettled_ranges(0, 30)) == list(one.offsets.unsettled_ranges(0, 30))
     with pytest.raises(InvalidArgument, match="no range of offsets"):
         each.skip_each([(20, 21), (5, 4)])

@@ -28,7 +28,8 @@ from callboard.actors.delivery.events import (
     decode_events,
     load,
 )
-from callboard.actors.delivery.snapshot import _DEAD_FIELDS
+from callboard.actors.delivery.invariants import check_all
+from callboard.actors.delivery.snapshot import _DEAD_FIELDS, delivery_of, snapshot_of
 from callboard.log.errors import CallboardError, FormatTooNew
 
 NUMBERS = st.integers(0, 2**63 - 1)
@@ -141,12 +142,12 @@ def test_an_unknown_mandatory_event_is_too_new() -> None:
 )
 def test_fields_of_a_later_version_stay_in_the_snapshot(more: dict[str, Any]) -> None:
     """Unknown fields of a snapshot are in the next one; a mandatory one is refused."""
-    own = busy().snapshot()
+    own = snapshot_of(busy())
     stored = load(cbor2.dumps({**more, **own}))
-    kept = cbor2.dumps(Delivery.restore(stored).snapshot())
+    kept = cbor2.dumps(snapshot_of(delivery_of(stored)))
     assert cbor2.dumps({**own, **{name: value for name, value in more.items() if name not in own}}) == kept
     with pytest.raises(FormatTooNew, match="must not be read without its field 'later'"):
-        Delivery.restore({**own, "later": 1, "must": ["floor", "later"]})
+        delivery_of({**own, "later": 1, "must": ["floor", "later"]})
 
 
 @given(st.lists(EVENTS, min_size=1, max_size=3), st.data())
@@ -158,7 +159,7 @@ def test_changed_bytes_never_crash(events: list[Event], data: st.DataObject) -> 
         delivery = replayed(decode_events(load(bytes(stored))))
     except (DeliveryEventInvalid, FormatTooNew):
         return
-    delivery.check_invariants()
+    check_all(delivery.offsets)
 
 
 @pytest.mark.parametrize(
@@ -230,13 +231,13 @@ def test_delays_survive_another_clock() -> None:
     delivery.lease(now=100.0, deadline=200.0, consumer=1, max_records=2, visible_end=2)
     delivery.nack(1, [(0, 1)], not_before=160.0, reason="later", now=100.0)
     stored = stored_form(delivery.take_events(), wall_offset_s=1_000_000.0)
-    snapshot = delivery.snapshot(wall_offset_s=1_000_000.0)
+    snapshot = snapshot_of(delivery, wall_offset_s=1_000_000.0)
     for again in (
         replayed(decode_events(load(stored), wall_offset_s=1_000_090.0)),
-        Delivery.restore(snapshot, wall_offset_s=1_000_090.0),
+        delivery_of(snapshot, wall_offset_s=1_000_090.0),
     ):
         again.void_all_leases()
-        assert 70.0 == again.next_deadline()
+        assert 70.0 == again.offsets.next_deadline()
 
 
 def busy() -> Delivery:
@@ -254,43 +255,43 @@ def busy() -> Delivery:
 
 def test_a_snapshot_is_small_and_plain() -> None:
     """A snapshot holds only CBOR's own types and comes back the same."""
-    snapshot = busy().snapshot()
+    snapshot = snapshot_of(busy())
     stored = cbor2.dumps(snapshot)
-    assert snapshot == cbor2.loads(stored) == Delivery.restore(cbor2.loads(stored)).snapshot()
+    assert snapshot == cbor2.loads(stored) == snapshot_of(delivery_of(cbor2.loads(stored)))
     assert len(stored) < 500
 
 
 @given(
-    st.sampled_from(sorted(busy().snapshot())),
+    st.sampled_from(sorted(snapshot_of(busy()))),
     st.sampled_from([None, -1, 1, 2**70, "x", [], [b""], [b"x"] * 2, {}]),
 )
 def test_a_changed_snapshot_is_refused_or_whole(key: str, value: object) -> None:
     """A snapshot with one field replaced is refused, unless all invariants hold."""
-    snapshot = busy().snapshot()
+    snapshot = snapshot_of(busy())
     snapshot[key] = value
     try:
-        delivery = Delivery.restore(snapshot)
+        delivery = delivery_of(snapshot)
     except (DeliveryEventInvalid, FormatTooNew):
         return
-    delivery.check_invariants()
+    check_all(delivery.offsets)
 
 
 @given(st.integers(0, 2000), st.integers(0, 255))
 def test_a_snapshot_with_a_changed_byte_is_refused_or_whole(index: int, value: int) -> None:
     """Whatever one changed byte makes of a snapshot, what restores is whole."""
-    stored = bytearray(cbor2.dumps(busy().snapshot()))
+    stored = bytearray(cbor2.dumps(snapshot_of(busy())))
     stored[index % len(stored)] = value
     try:
         found = cbor2.loads(bytes(stored))
     except (cbor2.CBORDecodeError, ValueError):
         return
     try:
-        delivery = Delivery.restore(found)
+        delivery = delivery_of(found)
     except (DeliveryEventInvalid, FormatTooNew):
         return
-    delivery.check_invariants()
+    check_all(delivery.offsets)
     delivery.void_all_leases()
-    delivery.check_invariants()
+    check_all(delivery.offsets)
 
 
 def test_a_lease_that_cannot_have_been_given_whole_changes_nothing() -> None:
@@ -298,5 +299,5 @@ def test_a_lease_that_cannot_have_been_given_whole_changes_nothing() -> None:
     delivery = Delivery(26)
     with pytest.raises(DeliveryEventInvalid, match="not ready"):
         delivery.apply(LeaseEvent("L", 1, 7, (26, 38, 1, 50, 51, 2)))
-    delivery.check_invariants()
-    assert (delivery.floor, delivery.next, delivery.leased) == (26, 26, 0)
+    check_all(delivery.offsets)
+    assert (delivery.offsets.floor, delivery.offsets.next, delivery.offsets.leased) == (26, 26, 0)

@@ -12,10 +12,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from callboard.actors.delivery.delivery import Delivery
+from callboard.actors.delivery.delivery import COUNTERS, Delivery
 from callboard.actors.delivery.events import GroupEvents, decode_events
+from callboard.actors.delivery.invariants import check_all
+from callboard.actors.delivery.offsets import UNANCHORED
 from callboard.actors.delivery.receipts import merged
-from callboard.actors.delivery.state import COUNTERS, UNANCHORED
+from callboard.actors.delivery.snapshot import delivery_of, snapshot_of
 
 UNIVERSE = 48
 OFFSETS = st.integers(0, UNIVERSE)
@@ -47,17 +49,17 @@ class OffsetState(NamedTuple):
 
 def state_of(delivery: Delivery, offset: int) -> OffsetState:
     """Where an offset stands, looked up in each place where it may be."""
-    if not delivery.unsettled_ranges(offset, offset + 1):
+    if not delivery.offsets.unsettled_ranges(offset, offset + 1):
         return OffsetState("settled")
-    for _, _, tag, history in delivery._ready.overlapping(offset, offset + 1):
+    for _, _, tag, history in delivery.offsets.ready.overlapping(offset, offset + 1):
         return OffsetState("ready", history >> 1, bool(history & 1), tag)
-    for _, _, history, not_before in delivery._delayed.overlapping(offset, offset + 1):
+    for _, _, history, not_before in delivery.offsets.delayed.overlapping(offset, offset + 1):
         return OffsetState("delayed", history >> 1, bool(history & 1), 0, not_before)
-    for lease_id, lease in delivery._leases.items():
+    for lease_id, lease in delivery.offsets.lease_states.items():
         for _, _, history in lease.overlapping(offset, offset + 1):
             return OffsetState("leased", history >> 1, bool(history & 1), lease_id)
-    assert offset >= delivery.next or delivery.is_passed(offset)
-    return OffsetState("untouched" if offset >= delivery.next else "passed")
+    assert offset >= delivery.offsets.next or delivery.offsets.is_passed(offset)
+    return OffsetState("untouched" if offset >= delivery.offsets.next else "passed")
 
 
 class NaiveDelivery:
@@ -178,20 +180,21 @@ class NaiveDelivery:
 def durable(delivery: Delivery, now: float) -> dict[str, Any]:
     """What replay and restore must bring back; a delay that is over is no difference."""
     offsets = {}
-    for offset in range(delivery.floor, delivery.next):
+    for offset in range(delivery.offsets.floor, delivery.offsets.next):
         found = state_of(delivery, offset)
         if found.state == "delayed" and found.not_before is not None and found.not_before <= now:
             found = found._replace(state="ready", not_before=None)
         offsets[offset] = found
-    leases = {key: (lease.consumer, lease.alone) for key, lease in delivery._leases.items()}
-    numbers = ("floor", "next", "leased", "passed", "settled_above_floor", *COUNTERS)
-    counters = {name: getattr(delivery, name) for name in numbers}
-    islands = [row for row in delivery._settled if row[0] > delivery.next]
+    leases = {key: (lease.consumer, lease.alone) for key, lease in delivery.offsets.lease_states.items()}
+    counters = {name: getattr(delivery, name) for name in COUNTERS}
+    counters |= {name: getattr(delivery.offsets, name) for name in ("floor", "next", "leased")}
+    counters |= {"passed": delivery.offsets.passed.count, "settled": delivery.offsets.settled.count}
+    islands = [row for row in delivery.offsets.settled if row[0] > delivery.offsets.next]
     return {
         "offsets": offsets,
         "leases": leases,
         "islands": islands,
-        "id": delivery.next_lease_id,
+        "id": delivery.offsets.next_lease_id,
         **counters,
     }
 
@@ -231,8 +234,8 @@ class DeliveryMachine(RuleBasedStateMachine):
     def states_agree(self) -> None:
         if not hasattr(self, "delivery"):
             return
-        self.delivery.check_invariants()
-        self.shadow.check_invariants()
+        check_all(self.delivery.offsets)
+        check_all(self.shadow.offsets)
         assert durable(self.delivery, self.now) == durable(self.shadow, self.now)
         for offset, expected in self.model.offsets.items():
             found = state_of(self.delivery, offset)
@@ -241,13 +244,13 @@ class DeliveryMachine(RuleBasedStateMachine):
                 expected = expected._replace(state="ready", not_before=None)
             assert expected == found
         pending = [o for o, f in self.model.offsets.items() if o < self.visible_end and f.state != "settled"]
-        assert len(pending) == self.delivery.pending_count(self.visible_end)
-        assert self.model.floor() == self.delivery.floor
+        assert len(pending) == self.delivery.offsets.pending_count(self.visible_end)
+        assert self.model.floor() == self.delivery.offsets.floor
 
     @invariant()
     def deadlines_agree(self) -> None:
         if hasattr(self, "delivery"):
-            found = self.delivery.next_deadline()
+            found = self.delivery.offsets.next_deadline()
             expected = self.model.next_deadline(self.promoted_until)
             # A skipped delay may still wake the partition: early is allowed, late is not.
             assert (expected is None) or (found is not None and found <= expected)
@@ -283,9 +286,9 @@ class DeliveryMachine(RuleBasedStateMachine):
         assert expected == {o: attempt for start, stop, attempt in lease.ranges for o in range(start, stop)}
         assert self.model.granted == lease.lease_id
         assert (consumer, deadline) == (lease.consumer, lease.deadline)
-        assert self.delivery.lease_of(lease.lease_id) == lease
+        assert self.delivery.offsets.lease_of(lease.lease_id) == lease
         left = len(ready) - len(expected)
-        assert left == self.delivery.ready_count(self.visible_end)
+        assert left == self.delivery.offsets.ready_count(self.visible_end)
         self.moved("lease", before)
 
     @rule(consumer=st.integers(0, 3), chances=st.sets(OFFSETS, min_size=1, max_size=9), timeout=SECONDS)
@@ -342,7 +345,7 @@ class DeliveryMachine(RuleBasedStateMachine):
     @rule(verb=st.sampled_from(["ack", "ack", "nack", "release"]), receipt=RECEIPTS, delay=SECONDS)
     def settle_all(self, verb: str, receipt: int, delay: float) -> None:
         lease_id = self.receipt(receipt)
-        lease = self.delivery.lease_of(lease_id)
+        lease = self.delivery.offsets.lease_of(lease_id)
         if lease is not None:
             self.settle(verb, lease_id, [(start, stop) for start, stop, _ in lease.ranges], delay)
 
@@ -371,7 +374,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         assert [] == self.delivery.run_out(self.now)
         assert [] == self.delivery.take_events()
         self.promoted_until = self.now
-        deadline = self.delivery.next_deadline()
+        deadline = self.delivery.offsets.next_deadline()
         assert deadline is None or deadline > self.now
         self.moved("expire", before)
 
@@ -382,7 +385,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         for lease_id, (holder, _, _) in list(self.model.leases.items()):
             if holder == consumer:
                 released += len(self.model.settle("release", lease_id, set(self.model.held(lease_id)), 0, 0))
-        before_released, lease_ids = self.delivery.released, self.delivery.lease_ids(consumer)
+        before_released, lease_ids = self.delivery.released, self.delivery.offsets.lease_ids(consumer)
         while lease_ids:
             assert self.delivery.release_some(lease_ids, most) <= most
         assert released == self.delivery.released - before_released
@@ -419,13 +422,13 @@ class DeliveryMachine(RuleBasedStateMachine):
     def restart_actor(self, replay: bool, timeout: float) -> None:
         """The actor rebuilds its state from the journal or a snapshot, and renews the leases."""
         before = durable(self.delivery, self.now)
-        stored = cbor2.loads(cbor2.dumps(self.delivery.snapshot()))
+        stored = cbor2.loads(cbor2.dumps(snapshot_of(self.delivery)))
         if replay:
-            self.delivery, self.shadow = self.shadow, Delivery.restore(stored)
+            self.delivery, self.shadow = self.shadow, delivery_of(stored)
         else:
-            self.delivery = Delivery.restore(stored)
+            self.delivery = delivery_of(stored)
         assert before == durable(self.delivery, self.now)
-        assert all(lease.deadline == UNANCHORED for lease in self.delivery._leases.values())
+        assert all(lease.deadline == UNANCHORED for lease in self.delivery.offsets.lease_states.values())
         assert len(self.model.leases) == self.delivery.renew_all(self.now, timeout)
         for lease_id, (consumer, _, alone) in self.model.leases.items():
             self.model.leases[lease_id] = (consumer, self.now + timeout, alone)
@@ -435,7 +438,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         """The directory is opened again: every lease is voided."""
         before = self.before()
         if restored:
-            self.delivery = Delivery.restore(self.delivery.snapshot())
+            self.delivery = delivery_of(snapshot_of(self.delivery))
         assert len(self.model.leases) == self.delivery.void_all_leases(self.now)
         self.model.void()
         self.moved("void", before)

@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from callboard.actors.delivery.dead_letters import LIMIT_REACHED, PROCESS_ENDED, RAN_OUT
 from callboard.actors.delivery.delivery import Delivery
 from callboard.actors.delivery.events import GroupEvents, decode_events
-from callboard.actors.delivery.failing import LIMIT_REACHED, PROCESS_ENDED, RAN_OUT
+from callboard.actors.delivery.invariants import check_all
 from callboard.actors.delivery.receipts import Lease
+from callboard.actors.delivery.snapshot import delivery_of, snapshot_of
 from callboard.log.errors import DeadLettersFull
 
 RECORDS = 30
@@ -37,17 +39,17 @@ class Life:
         delivery = self.delivery
         for event in decode_events(cbor2.loads(GroupEvents(1, delivery.take_events()).record(0.0))[2]):
             self.shadow.apply(event)
-        delivery.check_invariants()
-        assert self.shadow.snapshot() == delivery.snapshot()
-        assert delivery.dead <= self.limits[1]
+        check_all(delivery.offsets)
+        assert snapshot_of(self.shadow) == snapshot_of(delivery)
+        assert delivery.dead.count <= self.limits[1]
         limit, dead_max = self.limits
         reserved = sum(
             stop - start
-            for lease in delivery.leases()
+            for lease in delivery.offsets.leases()
             for start, stop, attempt in lease.ranges
             if attempt >= limit
         )
-        room = dead_max - delivery.failed - reserved
+        room = dead_max - delivery.dead.failed - reserved
         assert delivery.has_room_for(0, [(0, max(0, room))]) is (room >= 0)
         assert not delivery.has_room_for(0, [(0, room + 1)]) or room < 0
 
@@ -99,8 +101,8 @@ class Life:
         """The process ends; another one opens the directory."""
         self.journal()
         self.held.clear()
-        stored = cbor2.loads(cbor2.dumps(self.delivery.snapshot()))
-        self.delivery, self.shadow = Delivery.restore(stored), Delivery.restore(stored)
+        stored = cbor2.loads(cbor2.dumps(snapshot_of(self.delivery)))
+        self.delivery, self.shadow = delivery_of(stored), delivery_of(stored)
         self.delivery.judge_by(*self.limits)
         self.delivery.void_all_leases()
         self.delivery.judge(self.now, PROCESS_ENDED)
@@ -110,7 +112,7 @@ class Life:
         """All dead letters are stored elsewhere."""
         found = self.delivery.dead_letters()
         self.deaths += [(letter.number, letter.offset, letter.reason) for letter in found]
-        self.delivery.forget_dead(self.delivery.next_dead)
+        self.delivery.forget_dead(self.delivery.dead.next)
         self.delivery.judge(self.now, LIMIT_REACHED)
         self.journal()
 
@@ -128,17 +130,17 @@ def test_every_culprit_dies_and_nobody_else(
     """However leases are mixed, run out or end with the process: the failing die, once, and the healthy are acked."""
     life = Life(fates, limit, dead_max)
     for _ in range(500):
-        if life.delivery.floor == RECORDS:
+        if life.delivery.offsets.floor == RECORDS:
             break
         can_lease = life.lease(draw.randint(1, 12), draw) if len(life.held) < 3 else False
         if not can_lease:
             if life.held:
                 life.handle(life.held[0])
             else:
-                assert life.delivery.dead, "nothing is leased, nothing may be, and nothing is dead"
+                assert life.delivery.dead.count, "nothing is leased, nothing may be, and nothing is dead"
                 life.forget()
     life.forget()
-    assert life.delivery.floor == RECORDS, "the group does not come to an end"
+    assert life.delivery.offsets.floor == RECORDS, "the group does not come to an end"
     died = {offset for _, offset, _ in life.deaths}
     assert set(fates) <= died
     if limit > 1 or HANGS not in fates.values():  # with 1, who hangs may have had others alone as well
@@ -159,7 +161,7 @@ def test_a_hanging_record_does_not_take_its_neighbours_along(fates: dict[int, in
     assert {letter.offset: letter.attempts for letter in life.delivery.dead_letters()} == dict.fromkeys(
         fates, limit
     )
-    assert life.delivery.floor == RECORDS
+    assert life.delivery.offsets.floor == RECORDS
 
 
 def leased(delivery: Delivery, count: int, now: float = 0.0, consumer: int = 3) -> Any:
@@ -192,7 +194,7 @@ def test_whom_a_crash_accuses_has_the_partition_to_itself() -> None:
         leased(delivery, 1, consumer=4)
         delivery.void_all_leases()
         delivery.judge(0.0, PROCESS_ENDED)
-    assert delivery.dead == 0
+    assert delivery.dead.count == 0
     lease = leased(delivery, 5)
     assert lease.ranges == ((0, 1, 3),)
     assert leased(delivery, 5) is None
@@ -215,7 +217,7 @@ def test_a_release_is_no_failure() -> None:
         assert lease.ranges == ((0, 2, 1),)
         delivery.release(lease.lease_id, [(0, 2)], 0.0)
         delivery.judge(0.0, PROCESS_ENDED)
-    assert delivery.dead == 0
+    assert delivery.dead.count == 0
 
 
 def test_what_may_die_has_a_place_reserved() -> None:
@@ -231,7 +233,7 @@ def test_what_may_die_has_a_place_reserved() -> None:
     assert fresh.ranges == ((2, 4, 1),)
     with pytest.raises(DeadLettersFull, match="0 dead letters are kept"):
         delivery.reject(fresh.lease_id, [(2, 3)], 0.0, "never")
-    assert delivery.lease_of(fresh.lease_id) == fresh
+    assert delivery.offsets.lease_of(fresh.lease_id) == fresh
     assert delivery.reject(last.lease_id, [(0, 1)], 5.0, "bad").accepted == ((0, 1),)
     assert leased(delivery, 1, consumer=4).ranges == ((4, 5, 1),)
     assert delivery.oldest_needed() == 0
@@ -267,8 +269,24 @@ def test_leases_with_many_ranges_are_voided_step_by_step() -> None:
     assert steps >= 40 * 500 // 4096
     assert other.void_all_leases(5.0) == 40
     for each in (delivery, other):
-        each.check_invariants()
+        check_all(each.offsets)
         events = each.take_events()
         assert [event[0] for event in events] == ["V", *["t"] * 40]
-        assert (each.leased, each.voided, each.ready_count(40_000)) == (0, 20_000, 20_000)
-    assert delivery.snapshot() == other.snapshot()
+        assert (each.offsets.leased, each.voided, each.offsets.ready_count(40_000)) == (0, 20_000, 20_000)
+    assert snapshot_of(delivery) == snapshot_of(other)
+
+
+def test_leases_of_suspect_records_are_forgotten_when_they_have_ended() -> None:
+    """However many records were leased in their last attempt and acked, a delivery remembers none of these leases."""
+    delivery = Delivery(0)
+    delivery.judge_by(2, 10)
+    for offset in range(100):
+        first = delivery.lease(now=0.0, deadline=9.0, consumer=1, max_records=1, visible_end=100)
+        assert first is not None
+        delivery.nack(first.lease_id, [(offset, offset + 1)], not_before=0.0, reason=None, now=0.0)
+        last = delivery.lease(now=0.0, deadline=9.0, consumer=1, max_records=1, visible_end=100)
+        assert last is not None
+        assert last.ranges == ((offset, offset + 1, 2),)
+        delivery.ack(last.lease_id, [(offset, offset + 1)], 0.0)
+    assert delivery.attempt_limit is not None
+    assert len(delivery.attempt_limit._suspect) == 1

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from callboard.actors.delivery.delivery import Delivery
 from callboard.actors.delivery.events import DeliveryEventInvalid
-from callboard.actors.delivery.failing import FailingState
 from callboard.actors.delivery.pieces import (
     FEW,
     ArrayInParts,
@@ -23,6 +22,7 @@ from callboard.actors.delivery.pieces import (
     gathered,
     weighed,
 )
+from callboard.actors.delivery.snapshot import delivery_of, snapshot_of
 from callboard.actors.partition.group_states import GroupStates
 from callboard.log.limits import FAILURE_RANGES_MAX
 
@@ -167,7 +167,7 @@ def test_ending_all_leases_is_replayed_in_steps() -> None:
 
 def test_failures_beyond_what_is_kept_are_not_journalled() -> None:
     """When more ranges fail than are noted, the event names those that are: to replay it gives the same notes."""
-    delivery, twin = FailingState(0), FailingState(0)
+    delivery, twin = Delivery(0), Delivery(0)
     ranges = [(2 * number, 2 * number + 1) for number in range(FAILURE_RANGES_MAX + 500)]
     delivery.note_failure(ranges[:1000], 1.0, 1)
     delivery.note_failure(ranges[1000:], 2.0, 1)
@@ -176,8 +176,8 @@ def test_failures_beyond_what_is_kept_are_not_journalled() -> None:
     delivery.note_failure([(10**6, 10**6 + 1)], 3.0, 1)
     assert len(delivery.events) == 2
     for _, at, who, flat in events:
-        twin.failures.note(list(zip(flat[::2], flat[1::2], strict=True)), at, who)
-    assert list(twin.failures.ranges) == list(delivery.failures.ranges)
+        twin.offsets.failures.note(list(zip(flat[::2], flat[1::2], strict=True)), at, who)
+    assert list(twin.offsets.failures.ranges) == list(delivery.offsets.failures.ranges)
 
 
 @pytest.mark.parametrize(
@@ -194,10 +194,10 @@ def test_an_offset_in_two_states_is_refused(name: str, columns: list[tuple[int, 
     lease = delivery.lease(now=0.0, deadline=30.0, consumer=1, max_records=6, visible_end=6)
     assert lease is not None
     delivery.ack(lease.lease_id, [(1, 2)], 1.0)
-    stored = delivery.snapshot()
+    stored = snapshot_of(delivery)
     rows = [(*row, 0, 2) if name == "ready" else row for row in columns]
     stored[name] = [
         b"".join(number.to_bytes(8, "little") for number in column) for column in zip(*rows, strict=True)
     ]
     with pytest.raises(DeliveryEventInvalid):
-        Delivery.restore(stored)
+        delivery_of(stored)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.actors.delivery.delivery import Delivery
+from callboard.actors.delivery.invariants import check_all
 from callboard.actors.delivery.receipts import Lease
 
 END = 30
@@ -53,9 +54,11 @@ class History:
                 now=self.now, deadline=self.now + 10.0, consumer=1, max_records=step[1], visible_end=END
             )
         elif kind == "chosen":
-            delivery._promote(self.now)
+            delivery.offsets.promote(self.now)
             free = [
-                at for at in sorted(step[1]) if delivery.unsettled_ranges(at, at + 1) and self.is_free(at)
+                at
+                for at in sorted(step[1])
+                if delivery.offsets.unsettled_ranges(at, at + 1) and self.is_free(at)
             ]
             if free:
                 ranges = [(at, at + 1) for at in free]
@@ -81,8 +84,8 @@ class History:
         self.events += delivery.take_events()
 
     def is_free(self, offset: int) -> bool:
-        held = [row for lease in self.delivery.leases() for row in lease.ranges]
-        waits = self.delivery._delayed.overlapping(offset, offset + 1)
+        held = [row for lease in self.delivery.offsets.leases() for row in lease.ranges]
+        waits = self.delivery.offsets.delayed.overlapping(offset, offset + 1)
         return not waits and not any(start <= offset < stop for start, stop, _ in held)
 
 
@@ -90,7 +93,7 @@ def holdings(delivery: Delivery) -> dict[int, int]:
     """Which lease has each offset that is leased."""
     return {
         offset: lease.lease_id
-        for lease in delivery.leases()
+        for lease in delivery.offsets.leases()
         for start, stop, _ in lease.ranges
         for offset in range(start, stop)
     }
@@ -109,19 +112,19 @@ def test_who_had_a_lease_has_it_again(steps: list[Any], kept: float, limit: int 
         shadow.apply(event)
     before = holdings(later)
     for lease in history.given:
-        if lease.lease_id >= later.next_lease_id:
-            lost = lease._replace(ranges=history.delivery.claimed(lease))
+        if lease.lease_id >= later.offsets.next_lease_id:
+            lost = lease._replace(ranges=history.delivery.offsets.claimed(lease))
             later.resume(lost, deadline=history.now + 10.0, now=history.now)
-            later.check_invariants()
+            check_all(later.offsets)
     found, had = holdings(later), holdings(history.delivery)
-    settled = [at for at in range(END) if not history.delivery.unsettled_ranges(at, at + 1)]
+    settled = [at for at in range(END) if not history.delivery.offsets.unsettled_ranges(at, at + 1)]
     for offset, lease_id in had.items():
-        if later.unsettled_ranges(offset, offset + 1):
+        if later.offsets.unsettled_ranges(offset, offset + 1):
             assert found.get(offset) == lease_id
     for offset, lease_id in found.items():
         assert had.get(offset) == lease_id or before.get(offset) == lease_id or offset in settled
     for event in later.take_events():
         shadow.apply(event)
-    shadow.check_invariants()
+    check_all(shadow.offsets)
     assert holdings(shadow) == found
-    assert (shadow.floor, shadow.next) == (later.floor, later.next)
+    assert (shadow.offsets.floor, shadow.offsets.next) == (later.offsets.floor, later.offsets.next)

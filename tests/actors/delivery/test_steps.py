@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 import trio
 
+from callboard.actors.delivery.dead_letters import PROCESS_ENDED
 from callboard.actors.delivery.delivery import Delivery
 from callboard.actors.delivery.events import GroupEvents
-from callboard.actors.delivery.failing import PROCESS_ENDED
 from callboard.actors.delivery.intervals import CHUNK_ROWS_MAX
+from callboard.actors.delivery.invariants import check_all, check_in_steps
+from callboard.actors.delivery.snapshot import restore_in_steps, snapshot_of
 from callboard.actors.kernel.steps import in_steps
 from callboard.actors.partition.group_states import GroupStates
 from callboard.actors.partition.participants import made_in_steps
@@ -57,7 +59,7 @@ def largest_step(steps: Iterator[Any], measure: Callable[[], int]) -> int:
 
 def expiring(delivery: Delivery, now: float) -> Iterator[None]:
     """Call `expire` as often as it says that there is more."""
-    while (deadline := delivery.next_deadline()) is not None and deadline <= now:
+    while (deadline := delivery.offsets.next_deadline()) is not None and deadline <= now:
         delivery.run_out(now)
         yield
 
@@ -65,21 +67,21 @@ def expiring(delivery: Delivery, now: float) -> Iterator[None]:
 def test_leases_that_run_out_together_end_in_steps() -> None:
     """Of ten thousand leases that run out at once one call ends a part, and says that there is more."""
     delivery = leased_singly(MANY)
-    most = largest_step(expiring(delivery, 10.0), lambda: delivery.leased)
+    most = largest_step(expiring(delivery, 10.0), lambda: delivery.offsets.leased)
     assert 0 < most <= STEP_ITEMS
-    assert delivery.leased == 0
+    assert delivery.offsets.leased == 0
     assert delivery.expired == MANY
-    delivery.check_invariants()
+    check_all(delivery.offsets)
 
 
 def test_delays_that_end_together_end_in_steps() -> None:
     """Of ten thousand delays that end at once one call makes a part ready, and says that there is more."""
     delivery = nacked_singly(MANY)
-    most = largest_step(expiring(delivery, 10.0), lambda: delivery.delayed)
+    most = largest_step(expiring(delivery, 10.0), lambda: delivery.offsets.delayed.count)
     assert 0 < most <= STEP_ITEMS
-    assert delivery.delayed == 0
-    assert delivery.ready_count(MANY) == MANY
-    delivery.check_invariants()
+    assert delivery.offsets.delayed.count == 0
+    assert delivery.offsets.ready_count(MANY) == MANY
+    check_all(delivery.offsets)
 
 
 def test_what_is_due_first_is_ready_first() -> None:
@@ -94,14 +96,14 @@ def test_leases_of_a_process_that_ended_end_in_steps() -> None:
     """The leases that a killed process held end in steps, also the last one, and their failures are noted together."""
     delivery = leased_singly(MANY)
     delivery.take_events()
-    most = largest_step(delivery.void_in_steps(3.0), lambda: delivery.leased)
+    most = largest_step(delivery.void_in_steps(3.0), lambda: delivery.offsets.leased)
     assert 0 < most <= STEP_ITEMS
     events = delivery.take_events()
     assert len(events) <= 1 + 2 * (1 + MANY // STEP_ITEMS)
     twin = leased_singly(MANY)
     for event in events:
         twin.apply(event)
-    assert twin.snapshot() == delivery.snapshot()
+    assert snapshot_of(twin) == snapshot_of(delivery)
 
 
 def scattered(count: int) -> Delivery:
@@ -118,22 +120,22 @@ def test_what_a_consumer_had_is_given_back_in_steps() -> None:
     """Ten thousand leases of a consumer that leaves are given back a part at a time, and events tell the same."""
     delivery = leased_singly(MANY)
     delivery.take_events()
-    lease_ids = delivery.lease_ids(1)
+    lease_ids = delivery.offsets.lease_ids(1)
 
     def releasing() -> Iterator[None]:
         while lease_ids:
             delivery.release_some(lease_ids)
             yield
 
-    most = largest_step(releasing(), lambda: delivery.leased)
+    most = largest_step(releasing(), lambda: delivery.offsets.leased)
     assert 0 < most <= STEP_ITEMS
-    assert delivery.leased == MANY // 2
+    assert delivery.offsets.leased == MANY // 2
     assert delivery.released == MANY // 2
-    delivery.check_invariants()
+    check_all(delivery.offsets)
     twin = leased_singly(MANY)
     for event in delivery.take_events():
         twin.apply(event)
-    assert twin.snapshot() == delivery.snapshot()
+    assert snapshot_of(twin) == snapshot_of(delivery)
 
 
 def test_a_lease_with_many_ranges_is_given_back_in_parts() -> None:
@@ -143,16 +145,16 @@ def test_a_lease_with_many_ranges_is_given_back_in_parts() -> None:
     assert lease is not None
     delivery.ack(lease.lease_id, [(offset, offset + 1) for offset in range(0, 2 * MANY, 2)], 0.0)
     delivery.take_events()
-    lease_ids, steps = delivery.lease_ids(), 0
+    lease_ids, steps = delivery.offsets.lease_ids(), 0
     while lease_ids:
         delivery.release_some(lease_ids)
         steps += 1
     events: list[Any] = delivery.take_events()
     assert steps == len(events) == MANY // STEP_ITEMS
     assert max(len(event[2]) // 2 for event in events) == STEP_ITEMS
-    assert delivery.leases() == []
-    assert delivery.ready_count(2 * MANY) == MANY
-    delivery.check_invariants()
+    assert delivery.offsets.leases() == []
+    assert delivery.offsets.ready_count(2 * MANY) == MANY
+    check_all(delivery.offsets)
 
 
 @pytest.mark.parametrize("max_deliveries", [None, 5])
@@ -170,7 +172,7 @@ def test_a_lease_has_no_more_ranges_than_a_step_handles(max_deliveries: int | No
     lease = delivery.lease(now=3.0, deadline=9.0, consumer=1, max_records=MANY, visible_end=4 * MANY)
     assert lease is not None
     assert lease.ranges == ((2 * MANY, 3 * MANY, 1),)
-    delivery.check_invariants()
+    check_all(delivery.offsets)
 
 
 def test_a_lease_of_untouched_records_has_no_more_ranges_than_a_step_handles() -> None:
@@ -180,7 +182,7 @@ def test_a_lease_of_untouched_records_has_no_more_ranges_than_a_step_handles() -
     lease = delivery.lease(now=0.0, deadline=9.0, consumer=1, max_records=MANY, visible_end=2 * MANY)
     assert lease is not None
     assert [start for start, _, _ in lease.ranges] == list(range(0, 2 * STEP_ITEMS, 2))
-    delivery.check_invariants()
+    check_all(delivery.offsets)
 
 
 @pytest.mark.parametrize("verb", ["ack", "nack", "release"])
@@ -205,7 +207,7 @@ def test_an_event_with_many_ranges_is_replayed_in_steps(verb: str) -> None:
     assert replayed.apply_in_steps(records[0]) is None
     steps = replayed.apply_in_steps(records[1])
     assert steps is not None
-    most = largest_step(steps, lambda: twin.delivery.leased)
+    most = largest_step(steps, lambda: twin.delivery.offsets.leased)
     assert 0 < most <= STEP_ITEMS
     assert replayed.snapshot(0.0) == states.snapshot(0.0)
 
@@ -222,25 +224,25 @@ def test_many_ranges_of_a_lease_are_settled_as_fast_as_one_after_the_other(verb:
     odd = [(offset, offset + 1) for offset in range(1, 2 * count, 2)]
     if verb == "reject":
         delivery.reject(lease.lease_id, odd, 0.0, "no")
-        assert delivery.dead == count
+        assert delivery.dead.count == count
     elif verb == "nack":
-        assert [(attempt, len(found)) for attempt, found in delivery.by_attempt(lease.lease_id, odd)] == [
-            (1, count)
-        ]
+        assert [
+            (attempt, len(found)) for attempt, found in delivery.offsets.by_attempt(lease.lease_id, odd)
+        ] == [(1, count)]
     else:
-        assert delivery.holds(lease.lease_id, odd)
+        assert delivery.offsets.holds(lease.lease_id, odd)
 
 
 def test_what_a_snapshot_says_is_checked_in_steps() -> None:
     """Leases, delays and settled records of a snapshot are checked with a part of them in each step."""
     delivery = nacked_singly(MANY)
-    snapshot = delivery.snapshot()
+    snapshot = snapshot_of(delivery)
     restored = Delivery(0)
-    steps = restored.restore_in_steps(snapshot)
-    restored_delays = largest_step(steps, lambda: restored.delayed)
+    steps = restore_in_steps(restored, snapshot, 0.0)
+    restored_delays = largest_step(steps, lambda: restored.offsets.delayed.count)
     assert 0 < restored_delays <= 8 * CHUNK_ROWS_MAX
-    assert sum(1 for _ in restored.check_in_steps()) >= MANY // (4 * STEP_ITEMS)
-    assert restored.snapshot() == snapshot
+    assert sum(1 for _ in check_in_steps(restored.offsets)) >= MANY // (4 * STEP_ITEMS)
+    assert snapshot_of(restored) == snapshot
 
 
 async def test_a_snapshot_with_many_delays_is_made_in_steps() -> None:

@@ -165,7 +165,7 @@ def test_messages_of_one_nack_wait_each_by_its_own_attempt() -> None:
     assert settlement is not None
     assert settlement.accepted == ((0, 1), (1, 2))
     delivery = core.states.groups[1].delivery
-    assert list(delivery._delayed) == [(0, 1, 4, 2.0), (1, 2, 2, 1.0)]
+    assert list(delivery.offsets.delayed) == [(0, 1, 4, 2.0), (1, 2, 2, 1.0)]
 
 
 def test_a_lost_range_is_crossed_in_one_step_by_every_group() -> None:
@@ -179,7 +179,7 @@ def test_a_lost_range_is_crossed_in_one_step_by_every_group() -> None:
     reading.take([behind], 80_001)
     records = core.lease_read(pending, reading, 0.0)
     assert (records.ranges, records.batches) == ((), [])
-    assert [group.delivery.floor for group in core.states] == [80_000, 80_000]
+    assert [group.delivery.offsets.floor for group in core.states] == [80_000, 80_000]
     work = core.journal.take()
     assert work is not None
     entries = [entry for entry in work.entries if isinstance(entry, GroupEvents)]
@@ -194,7 +194,7 @@ def test_what_a_consumer_has_is_not_lost_under_it() -> None:
     core.deliveries.records_lost(0, 5, 0.0)
     settlement = core.ack(c.Ack(1, pending.lease.lease_id, [(0, 1)]), "acks", 0.0)
     assert settlement is not None
-    assert (settlement.lost, core.states.groups[1].delivery.floor) == ((), 5)
+    assert (settlement.lost, core.states.groups[1].delivery.offsets.floor) == ((), 5)
 
 
 def test_new_records_notify_as_many_as_there_are() -> None:
@@ -296,11 +296,11 @@ def test_a_crash_at_the_opening_gives_no_time_to_leases_of_the_process_before() 
 
     for restarted in (False, True):
         opened = successor(restarted)
-        assert [group.delivery.leased for group in opened.states] == [0]
+        assert [group.delivery.offsets.leased for group in opened.states] == [0]
     core = opened
     core.settings.alter_delivery(c.AlterDelivery(1, c.DeliverySettings()), "alters", 100.0)
     leased(core, now=100.0)
-    assert [group.delivery.leased for group in successor(True).states] == [1]
+    assert [group.delivery.offsets.leased for group in successor(True).states] == [1]
 
 
 def test_what_was_released_is_released_in_the_next_core_of_the_process() -> None:
@@ -319,7 +319,7 @@ def test_what_was_released_is_released_in_the_next_core_of_the_process() -> None
     later = PartitionCore(states, carried, CoreOptions(label="orders/0"), visible_end=3)
     later.begin(1.0, restarted=True)
     [group] = later.states
-    assert group.delivery.leased_in(0, 3) == [(0, 1), (2, 3)]
+    assert group.delivery.offsets.leased_in(0, 3) == [(0, 1), (2, 3)]
 
 
 def test_members_that_left_without_a_core_have_their_leases_released_by_the_next() -> None:
@@ -339,9 +339,9 @@ def test_members_that_left_without_a_core_have_their_leases_released_by_the_next
         later.begin(1.0, restarted=True)
         [group] = later.states
         if hears:
-            assert group.delivery.leased_in(0, 3) == [(0, 1), (1, 2)]
+            assert group.delivery.offsets.leased_in(0, 3) == [(0, 1), (1, 2)]
             later.members.release_others(c.RemainingMembers(1, [8, 9]), None, 1.0)
-        assert group.delivery.leased_in(0, 3) == [(1, 2)]
+        assert group.delivery.offsets.leased_in(0, 3) == [(1, 2)]
         later.end()
 
 
@@ -469,7 +469,7 @@ def test_where_the_log_holds_nothing_a_choice_waits_for_nothing() -> None:
     sparse.base_offset, sparse.span, sparse.offset_deltas = 2, 2, array("I", [1])
     core.choice.window_read(1, window_records(0, 6, [sparse], KeyOrder.columns), 0.0)
     group = core.states.groups[1]
-    assert (group.delivery.floor, group.lost_records) == (3, 3)
+    assert (group.delivery.offsets.floor, group.lost_records) == (3, 3)
     [lease] = group.pending.values()
     assert lease.lease.ranges == ((3, 4, 1),)
 
@@ -503,7 +503,7 @@ def test_a_lease_that_the_journal_lost_stays_with_its_consumer() -> None:
     core.ack(c.Ack(1, first.lease.lease_id, [(0, 1)], lazy=True), None, 0.5)
     core = successor(core, opened)
     (group,) = core.states
-    assert [(lease.lease_id, lease.ranges, lease.consumer) for lease in group.delivery.leases()] == [
+    assert [(lease.lease_id, lease.ranges, lease.consumer) for lease in group.delivery.offsets.leases()] == [
         (first.lease.lease_id, ((0, 2, 1),), 7),
         (second.lease.lease_id, ((2, 4, 1),), 8),
     ]
@@ -529,7 +529,9 @@ def test_leases_of_an_ended_process_end_again_where_the_journal_lost_that(is_del
     core = successor(core, journal)
     (group,) = core.states
     kept = [(pending.lease.lease_id, ((0, 1, 2),), 8)] if is_delivered else []
-    assert [(lease.lease_id, lease.ranges, lease.consumer) for lease in group.delivery.leases()] == kept
+    assert [
+        (lease.lease_id, lease.ranges, lease.consumer) for lease in group.delivery.offsets.leases()
+    ] == kept
     again = leased(core, now=1.0, count=2)
     assert again.lease.ranges == (((1 if is_delivered else 0), 2, 2),)
 
@@ -547,7 +549,7 @@ def test_a_lost_lease_is_not_held_for_a_consumer_that_gave_it_back() -> None:
     assert again.lease.ranges == ((0, 1, 2),)
     core.ack(c.Ack(1, pending.lease.lease_id, [(1, 3)]), None, 1.0)
     (group,) = core.states
-    assert group.delivery.settled_ranges() == [(1, 3)]
+    assert list(group.delivery.offsets.settled) == [(1, 3)]
 
 
 @pytest.mark.parametrize("is_lease_known", [False, True])
@@ -564,7 +566,7 @@ def test_a_nack_that_the_journal_lost_is_made_again(is_lease_known: bool) -> Non
     for now in (1.0, 2.0):
         core = successor(core, opened)
         (group,) = core.states
-        assert group.delivery.leased_in(0, 3) == [(1, 3)]
+        assert group.delivery.offsets.leased_in(0, 3) == [(1, 3)]
         assert core.fetch(c.Fetch(1, 8, 1, 1 << 20), None, now) is None
     again = leased(core, now=51.0, consumer=8, count=1)
     assert again.lease.ranges == ((0, 1, 2),)
@@ -606,7 +608,7 @@ def test_an_ack_counts_after_a_lease_that_ran_out_in_what_the_journal_lost(is_le
     core, opened, first = with_a_lease_that_ran_out(is_lease_known)
     core = successor(core, opened)
     (group,) = core.states
-    assert group.delivery.leases() == []
+    assert group.delivery.offsets.leases() == []
     late = core.ack(c.Ack(1, first.lease.lease_id, [(0, 1)]), None, 101.0)
     assert late is not None
     assert late.accepted == ((0, 1),)
@@ -623,7 +625,7 @@ def test_the_last_attempt_that_ran_out_is_a_dead_letter_when_the_journal_has_los
     for _ in range(2):
         core = successor(core, opened)
         (group,) = core.states
-        assert (group.delivery.dead, group.delivery.floor) == (1, 1)
+        assert (group.delivery.dead.count, group.delivery.offsets.floor) == (1, 1)
 
 
 def test_what_ran_out_beside_an_ack_that_the_journal_lost_counts_alone() -> None:
@@ -678,7 +680,7 @@ def test_the_name_of_a_consumer_is_kept_when_the_journal_has_lost_it() -> None:
     core.nack(c.Nack(1, first.lease.lease_id, [(0, 1)], delay_s=0.0), None, 0.5, 0.0)
     core = successor(core, opened)
     (group,) = core.states
-    assert group.delivery.failures.name_of(7) == "printer"
+    assert group.delivery.offsets.failures.name_of(7) == "printer"
 
 
 def test_nacks_are_remembered_until_a_sync_covers_them_and_bounded() -> None:
@@ -726,7 +728,7 @@ def test_what_the_journal_lost_is_journalled_again() -> None:
     (replayed,) = states
     for event in events:
         replayed.delivery.apply(event)
-    assert [lease.ranges for lease in replayed.delivery.leases()] == [((0, 2, 1),)]
+    assert [lease.ranges for lease in replayed.delivery.offsets.leases()] == [((0, 2, 1),)]
 
 
 def test_the_id_of_a_lease_that_nobody_heard_of_and_the_journal_lost_is_given_to_no_other() -> None:
@@ -742,4 +744,4 @@ def test_the_id_of_a_lease_that_nobody_heard_of_and_the_journal_lost_is_given_to
     assert pending.lease.lease_id > lost.lease_id
     core = successor(core, core.states.snapshot(0.0))
     (group,) = core.states
-    assert group.delivery.leased == 1
+    assert group.delivery.offsets.leased == 1

@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from callboard.actors.delivery.invariants import check_all
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
 from callboard.actors.partition.carried import Carried
@@ -283,7 +284,7 @@ class CoreModel(RuleBasedStateMachine):
         named = {offset for start, stop, _ in records.ranges for offset in range(start, stop)}
         assert not offsets & self.acked[group], "delivered after its ack was answered"
         delivery = self.core.states.groups[group].delivery
-        if delivery.lease_of(records.lease_id) is None:
+        if delivery.offsets.lease_of(records.lease_id) is None:
             return  # it ran out, or was released, while it was journalled and read
         assert offsets == named, "what is leased is what is delivered"
         for key, (_, held) in self.leased.items():
@@ -303,15 +304,15 @@ class CoreModel(RuleBasedStateMachine):
         """PC4: waiting consumers only while as many are notified as records are ready."""
         for group in self.core.states:
             if group.waiting:
-                ready = group.delivery.ready_count(self.core.visible_end)
+                ready = group.delivery.offsets.ready_count(self.core.visible_end)
                 assert ready <= len(group.notified)
 
     @invariant()
     def deliveries_are_whole(self) -> None:
         """DS1 to DS6, and nothing at or past the visible end is leased (PC1)."""
         for group in self.core.states:
-            group.delivery.check_invariants()
-            assert group.delivery.next <= max(self.core.visible_end, group.delivery.floor)
+            check_all(group.delivery.offsets)
+            assert group.delivery.offsets.next <= max(self.core.visible_end, group.delivery.offsets.floor)
 
     def teardown(self) -> None:
         """In the end everything can be fetched and acked, and everybody has heard."""
@@ -330,9 +331,9 @@ class CoreModel(RuleBasedStateMachine):
                 self.core.ack(c.Ack(group, lease_id, ranges), self._asker("ack", group), self.now)
             self.leased.clear()
             self._commit(log_fails=False, journal_fails=False)
-            if all(group.delivery.floor == len(self.log) for group in self.core.states):
+            if all(group.delivery.offsets.floor == len(self.log) for group in self.core.states):
                 break
-        assert [group.delivery.floor for group in self.core.states] == [len(self.log)] * len(GROUPS)
+        assert [group.delivery.offsets.floor for group in self.core.states] == [len(self.log)] * len(GROUPS)
         assert all(asker.heard or asker.what == "wait" for asker in self.askers)
         super().teardown()
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.actors.delivery.events import EVENTS, GroupEvents
+from callboard.actors.delivery.snapshot import snapshot_of
 from callboard.actors.partition.group_states import (
     CLOSE,
     OPEN,
@@ -43,8 +44,8 @@ def test_records_and_snapshots_rebuild_every_group() -> None:
     restored.restore(states.snapshot(0.0))
     for rebuilt in (replayed, restored):
         assert sorted(rebuilt.groups) == [1, 2]
-        assert [group.delivery.floor for group in rebuilt] == [2, 7]
-        assert [group.delivery.leased for group in rebuilt] == [2, 2]
+        assert [group.delivery.offsets.floor for group in rebuilt] == [2, 7]
+        assert [group.delivery.offsets.leased for group in rebuilt] == [2, 2]
         assert rebuilt.named_end() == 9
         assert rebuilt.unsettled_from(99) == 2
 
@@ -115,7 +116,7 @@ def test_what_a_later_version_adds_is_kept_or_passed_over() -> None:
     again.restore(cbor2.dumps({**cbor2.loads(states.snapshot(0.0)), "lanes": {"a": 1}}))
     found = cbor2.loads(again.snapshot(0.0))
     assert ({"a": 1}, [1, 2]) == (found["lanes"], found["groups"][1]["retry"])
-    assert again.groups[1].delivery.floor == 9
+    assert again.groups[1].delivery.offsets.floor == 9
 
 
 def test_records_and_snapshots_of_version_0_are_read() -> None:
@@ -126,10 +127,12 @@ def test_records_and_snapshots_of_version_0_are_read() -> None:
     states.apply(PREFIX.pack(5, EVENTS) + cbor2.dumps([["L", 1, 2, [3, 8, 1]], ["A", 1, [3, 8]]]))
     states.apply(PREFIX.pack(6, OPEN) + cbor2.dumps([False, 0]))
     states.apply(PREFIX.pack(6, CLOSE))
-    assert [(5, 8)] == [(group.group_id, group.delivery.floor) for group in states]
-    delivery = {"version": 1, **states.groups[5].delivery.snapshot()}
+    assert [(5, 8)] == [(group.group_id, group.delivery.offsets.floor) for group in states]
+    delivery = {"version": 1, **snapshot_of(states.groups[5].delivery)}
     states.restore(cbor2.dumps({5: [True, delivery]}))
-    assert [(5, True, 8)] == [(group.group_id, group.durable, group.delivery.floor) for group in states]
+    assert [(5, True, 8)] == [
+        (group.group_id, group.durable, group.delivery.offsets.floor) for group in states
+    ]
     assert 8 == states.named_end()
 
 
@@ -142,11 +145,11 @@ def test_after_lost_records_only_settlements_count() -> None:
     states.apply(cbor2.dumps([EVENTS, 1, [["L", 9, 2, [20, 30, 3]], ["A", 7, [6, 8]]]]))
     delivery = states.groups[1].delivery
     states.replayed(7, 13)
-    assert delivery.next_lease_id > 2**32
+    assert delivery.offsets.next_lease_id > 2**32
     assert (5, [(6, 8)], 0, 30) == (
-        delivery.floor,
-        delivery.settled_ranges(),
-        delivery.leased,
+        delivery.offsets.floor,
+        list(delivery.offsets.settled),
+        delivery.offsets.leased,
         states.named_end(),
     )
     restored = GroupStates()

@@ -131,7 +131,7 @@ def test_a_core_begins_with_a_group_where_its_journal_says() -> None:
     core.ack(c.Ack(GROUP, lease.lease_id, [(0, 2)]), "acks", 0.0)
     records = written(core)
     again = core_of(Carried(readers={GROUP: opening(BIRTH)}), *records)
-    assert again.states.groups[GROUP].delivery.floor == 2
+    assert again.states.groups[GROUP].delivery.offsets.floor == 2
     assert not again.journal.has_events
 
 
@@ -143,7 +143,7 @@ def test_a_group_of_the_catalog_is_not_taken_for_an_earlier_one_of_its_id() -> N
     lease = fetch(core)
     core.ack(c.Ack(GROUP, lease.lease_id, [(0, 2)]), "acks", 0.0)
     again = core_of(Carried(readers={GROUP: opening(BIRTH + 1)}), *written(core))
-    assert again.states.groups[GROUP].delivery.floor == 0
+    assert again.states.groups[GROUP].delivery.offsets.floor == 0
     assert again.states.groups[GROUP].birth == BIRTH + 1
 
 
@@ -184,7 +184,7 @@ def test_a_group_that_a_damaged_journal_has_lost_is_written_at_once() -> None:
     assert settled is None or settled.accepted == ()
     restored = GroupStates()
     restored.restore(again.states.snapshot(0.0))
-    assert restored.groups[GROUP].delivery.next_lease_id > pending.lease.lease_id
+    assert restored.groups[GROUP].delivery.offsets.next_lease_id > pending.lease.lease_id
 
 
 def test_a_group_that_ends_before_its_first_event_leaves_nothing() -> None:

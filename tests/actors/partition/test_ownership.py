@@ -235,7 +235,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @invariant()
     def all_leases_are_one_members(self) -> None:
-        holders = {lease.consumer for lease in self.partition.group.delivery.leases()}
+        holders = {lease.consumer for lease in self.partition.group.delivery.offsets.leases()}
         assert len(holders) <= 1, "MR1"
         waiting = [token for token in self.asked if token not in self.partition.answers]
         assert len(waiting) <= 1, "MR3"

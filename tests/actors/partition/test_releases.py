@@ -59,7 +59,7 @@ def lease_singly(core: PartitionCore, consumer: int, count: int) -> list[int]:
 
 def held(core: PartitionCore, consumer: int) -> int:
     """How many records a consumer has leased."""
-    holdings = core.states.groups[1].delivery.holdings(0.0, 10)
+    holdings = core.states.groups[1].delivery.offsets.holdings(0.0, 10)
     return holdings[consumer].leased if consumer in holdings else 0
 
 
@@ -109,7 +109,7 @@ def test_what_a_fenced_member_leases_as_a_new_generation_it_keeps() -> None:
     while (due := core.next_deadline()) is not None and due <= 1.0:
         core.time_has_come(1.0)
     assert commit(core) == ["fences"]
-    assert core.states.groups[1].delivery.lease_of(lease.lease_id) is not None
+    assert core.states.groups[1].delivery.offsets.lease_of(lease.lease_id) is not None
     assert held(core, 7) == len(range(*lease.ranges[0][:2])) + (len(lease.ranges) - 1)
 
 

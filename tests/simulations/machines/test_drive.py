@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from callboard.actors.delivery.delivery import Delivery
-from callboard.actors.delivery.state import DeliveryState
+from callboard.actors.delivery.offsets import OffsetStates
 from callboard.actors.partition.queues import Sequencer
 from callboard.simulations.checkers import (
     attempts,
@@ -91,8 +91,8 @@ def leases_again(original: Callable[..., Any]) -> Callable[..., Any]:
 
     def lease(self: Delivery, **arguments: Any) -> Any:
         grant = original(self, **arguments)
-        if grant is None and self._leases:
-            lease_id, held = next(iter(self._leases.items()))
+        if grant is None and self.offsets.lease_states:
+            lease_id, held = next(iter(self.offsets.lease_states.items()))
             return held.to_lease(lease_id)
         return grant
 
@@ -102,7 +102,7 @@ def leases_again(original: Callable[..., Any]) -> Callable[..., Any]:
 def does_not_count(original: Callable[..., Any]) -> Callable[..., Any]:
     """A delivery that hands out attempts as they were."""
 
-    def make_ready(self: DeliveryState, rows: Any, tag: int) -> Any:
+    def make_ready(self: OffsetStates, rows: Any, tag: int) -> Any:
         return original(self, [(start, stop, 0) for start, stop, _ in rows], tag)
 
     return make_ready
@@ -145,10 +145,10 @@ def all_given_back_at_once(original: Callable[..., Any]) -> Callable[..., Any]:
     [
         (Delivery, "ack", forgets_acks, settled_stays_settled),
         (Delivery, "lease", leases_again, one_holder),
-        (DeliveryState, "_make_ready", does_not_count, attempts),
+        (OffsetStates, "make_ready", does_not_count, attempts),
         (Sequencer, "take", in_reverse, offsets),
         (RestartWindow, "admit", lambda _: lambda *_: True, supervision),
-        (DeliveryState, "_promote", lambda _: never, liveness),
+        (OffsetStates, "promote", lambda _: never, liveness),
         (Delivery, "run_out", all_at_once, short_steps),
         (Delivery, "release_some", all_given_back_at_once, short_steps),
     ],

@@ -49,7 +49,7 @@ class Watched:
         """Something happens; then it is journalled."""
         self.time += 1
         delivery, now = self.delivery, float(self.time)
-        leases = delivery.leases()
+        leases = delivery.offsets.leases()
         lease = leases[one % len(leases)] if leases else None
         if what == "lease":
             found = delivery.lease(
@@ -70,7 +70,8 @@ class Watched:
         elif what == "skip":
             start, stop = one % 40, one % 40 + 1 + two % 5
             self.see(
-                FactKind.SKIPPED, delivery.unsettled_ranges(start, stop) if stop > delivery.floor else ()
+                FactKind.SKIPPED,
+                delivery.offsets.unsettled_ranges(start, stop) if stop > delivery.offsets.floor else (),
             )
             delivery.skip(start, stop)
         elif what == "expire":
@@ -116,7 +117,7 @@ def test_the_history_is_what_happened(story: list[tuple[str, int, int]]) -> None
     assert (opening.start, opening.since_us, opening.is_whole, opening.closed_us) == (3, 0, True, None)
     assert opening.counts["acked"] == sum(kind is FactKind.ACKED for kind, *_ in watch.seen)
     assert opening.counts["delivered"] == sum(kind is FactKind.LEASED for kind, *_ in watch.seen)
-    assert opening.leased == watch.delivery.leased
+    assert opening.leased == watch.delivery.offsets.leased
 
 
 @given(STORIES)

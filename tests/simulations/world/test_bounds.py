@@ -62,9 +62,9 @@ async def test_bytes_that_nobody_has_are_told(busy: Any) -> None:
 async def test_a_lease_that_runs_out_unnoticed_is_told(busy: Any) -> None:
     """A deadline that is in no heap breaks an invariant of the delivery; one that no alarm watches is due."""
     (group, _) = busy.core.states
-    expiry, group.delivery._deadlines = group.delivery._deadlines, []
+    expiry, group.delivery.offsets.deadlines = group.delivery.offsets.deadlines, []
     assert "run out unnoticed" in bounds.inside(busy.life, 100)
-    group.delivery._deadlines = expiry
+    group.delivery.offsets.deadlines = expiry
     heapify(expiry)
     armed, busy.core.deliveries.armed = busy.core.deliveries.armed, 1e9
     alarm = busy.port.ref._cell.incarnation._actor._due
@@ -109,7 +109,7 @@ async def test_a_runtime_that_gives_up_is_not_looked_at(autojump_clock: Any, wor
 async def test_a_consumer_that_is_not_notified_is_told(busy: Any) -> None:
     """A consumer waits, messages are ready, and nobody is notified."""
     (group, _) = busy.core.states
-    group.delivery.release(group.delivery.next_lease_id - 1, [(0, 6)], 0.0)
+    group.delivery.release(group.delivery.offsets.next_lease_id - 1, [(0, 6)], 0.0)
     group.waiting[77] = None
     assert "consumer 77 waits and 0 are notified" in bounds.inside(busy.life, 100)
     del group.waiting[77]

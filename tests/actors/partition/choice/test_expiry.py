@@ -90,7 +90,7 @@ def test_a_look_that_the_disk_refuses_is_repeated() -> None:
     core.expiry.skipped(1, 2.0)
     assert core.expiry.unseen(1, 2.0) is None
     assert core.next_deadline() == 2.0 + LOOK_MOST_S
-    assert core.states.groups[1].delivery.floor == 0
+    assert core.states.groups[1].delivery.offsets.floor == 0
 
 
 async def test_the_first_instant_of_a_batch_is_looked_for_once() -> None:

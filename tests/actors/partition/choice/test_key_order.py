@@ -12,7 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from callboard.actors.delivery.delivery import Delivery
 from callboard.actors.delivery.events import GroupEvents, decode_events
+from callboard.actors.delivery.invariants import check_all
 from callboard.actors.delivery.receipts import Lease
+from callboard.actors.delivery.snapshot import delivery_of, snapshot_of
 from callboard.actors.partition.choice.keys import KeyOrder
 from callboard.actors.partition.choice.priorities import (
     HIGHEST,
@@ -76,17 +78,17 @@ class KeyOrderMachine(RuleBasedStateMachine):
     # -- the rule, looked up anew
 
     def unsettled(self) -> list[int]:
-        return [o for o in range(len(self.keys)) if self.delivery.unsettled_ranges(o, o + 1)]
+        return [o for o in range(len(self.keys)) if self.delivery.offsets.unsettled_ranges(o, o + 1)]
 
     def state_of(self, offset: int) -> tuple[str, float]:
         """Where an unsettled offset stands; a ready one with the lease that ran out, a delayed one with its time."""
-        for _, _, tag, _ in self.delivery._ready.overlapping(offset, offset + 1):
+        for _, _, tag, _ in self.delivery.offsets.ready.overlapping(offset, offset + 1):
             return "ready", tag
-        for _, _, _, not_before in self.delivery._delayed.overlapping(offset, offset + 1):
+        for _, _, _, not_before in self.delivery.offsets.delayed.overlapping(offset, offset + 1):
             return "delayed", not_before
-        if offset >= self.delivery.next:
+        if offset >= self.delivery.offsets.next:
             return "untouched", 0
-        return ("passed" if self.delivery.is_passed(offset) else "leased"), 0
+        return ("passed" if self.delivery.offsets.is_passed(offset) else "leased"), 0
 
     def allowed(self) -> list[int]:
         """What may be leased: of each key only the first unsettled record, if nobody has it and it is not delayed."""
@@ -120,7 +122,7 @@ class KeyOrderMachine(RuleBasedStateMachine):
             return False
         start, stop = span
         stop = min(stop, start + self.per_read)
-        assert self.delivery.unsettled_ranges(start, start + 1)
+        assert self.delivery.offsets.unsettled_ranges(start, start + 1)
         stored = [None if each is None else each + 1 for each in self.priorities[start:stop]]
         columns = Columns.build([b""] * (stop - start), self.keys[start:stop], priorities=stored)
         columns.base_offset = start
@@ -179,7 +181,7 @@ class KeyOrderMachine(RuleBasedStateMachine):
             assert self.order.ready_count(self.now, count) == min(count, len(allowed))
         while self.has_priorities and self.read():  # all of the range is known before anything is chosen
             pass
-        is_known = self.order.records.end >= self.delivery.next
+        is_known = self.order.records.end >= self.delivery.offsets.next
         again = [o for o in allowed if self.state_of(o)[0] in ("ready", "delayed")]
         ranges = self.lease_next(count, self.now + timeout)
         chosen = [offset for start, stop, _ in ranges for offset in range(start, stop)]
@@ -192,11 +194,11 @@ class KeyOrderMachine(RuleBasedStateMachine):
         elif counts and self.is_roomy and is_known:
             first = (again + [o for o in allowed if o not in again])[:count]
             assert chosen == sorted(first)
-        assert self.delivery.leased >= len(chosen)
+        assert self.delivery.offsets.leased >= len(chosen)
         self.journal()
 
     def leased(self, index: int) -> tuple[int, list[tuple[int, int]]] | None:
-        leases = list(self.delivery._leases.items())
+        leases = list(self.delivery.offsets.lease_states.items())
         if not leases:
             return None
         lease_id, lease = leases[index % len(leases)]
@@ -246,10 +248,10 @@ class KeyOrderMachine(RuleBasedStateMachine):
         """A successor is rebuilt from events or a snapshot, and reads before it chooses."""
         self.order.records.clear()
         if restored:
-            stored = cbor2.loads(cbor2.dumps(self.delivery.snapshot()))
-            self.shadow = Delivery.restore(stored)
+            stored = cbor2.loads(cbor2.dumps(snapshot_of(self.delivery)))
+            self.shadow = delivery_of(stored)
         self.delivery = self.shadow
-        self.shadow = Delivery.restore(self.delivery.snapshot())
+        self.shadow = delivery_of(snapshot_of(self.delivery))
         if voided:
             self.delivery.void_all_leases()
         else:
@@ -261,7 +263,7 @@ class KeyOrderMachine(RuleBasedStateMachine):
     def agrees(self) -> None:
         if not hasattr(self, "delivery"):
             return
-        self.delivery.check_invariants()
+        check_all(self.delivery.offsets)
         self.order.records.check()
         out: list[bytes] = []
         for offset in self.unsettled():
@@ -271,7 +273,7 @@ class KeyOrderMachine(RuleBasedStateMachine):
                 assert key not in out or state in ("untouched", "passed")
                 out.append(key)
         assert self.order.fenced <= len(self.unsettled())
-        known = len([offset for offset in self.unsettled() if offset < self.delivery.next])
+        known = len([offset for offset in self.unsettled() if offset < self.delivery.offsets.next])
         if self.budget.bytes_max == 10**6:
             assert self.order.records.count <= max(self.records_max, known)
 
@@ -286,7 +288,9 @@ class KeyOrderMachine(RuleBasedStateMachine):
             ranges = [row[:2] for row in self.lease_next(3, self.now + 1.0)]
             if not ranges:
                 break
-            self.settled(self.delivery.ack(self.delivery.next_lease_id - 1, ranges, self.now).accepted)
+            self.settled(
+                self.delivery.ack(self.delivery.offsets.next_lease_id - 1, ranges, self.now).accepted
+            )
         assert self.unsettled() == []
         assert (self.order.fenced, self.order.records.count) == (0, 0)
 

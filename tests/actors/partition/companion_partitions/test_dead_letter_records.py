@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.actors.delivery.failing import StoredLetter
+from callboard.actors.delivery.dead_letters import StoredLetter
 from callboard.actors.partition.companion_partitions.dead_letter_records import Found, Origin, forwarded
 from callboard.actors.partition.publishing.source_ids import (
     SOURCE_EPOCH,

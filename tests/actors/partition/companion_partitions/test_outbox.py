@@ -187,12 +187,15 @@ def test_where_nothing_is_known_of_the_numbers_others_begin() -> None:
     states.apply(cbor2.dumps([0, 1, [["D", 3, 1.0, None, None, [0, 1, 1]]]]))
     states.replayed(7, 9)
     assert (states.outbox.next, states.outbox.numbering) == (above_lost(9), 7)
-    assert (states.groups[1].delivery.numbering, states.groups[1].delivery.next_dead) == (7, above_lost(9))
+    assert (states.groups[1].delivery.dead.numbering, states.groups[1].delivery.dead.next) == (
+        7,
+        above_lost(9),
+    )
     states.outbox.add(states.outbox.next, 1, 1, 0, 1, 99)
     restored = GroupStates()
     restored.restore(states.snapshot(0.0))
     assert [entry.numbering for entry in restored.outbox.after(-1)] == [7]
-    assert restored.groups[1].delivery.numbering == 7
+    assert restored.groups[1].delivery.dead.numbering == 7
 
 
 def test_the_first_group_that_publishes_begins_the_numbering_of_the_outbox() -> None:
@@ -204,11 +207,11 @@ def test_the_first_group_that_publishes_begins_the_numbering_of_the_outbox() -> 
     for record in records:
         replayed.apply(record)
     assert replayed.outbox.numbering == 22
-    assert [group.delivery.numbering for group in replayed] == [11, 22]
+    assert [group.delivery.dead.numbering for group in replayed] == [11, 22]
     restored = GroupStates()
     restored.restore(replayed.snapshot(0.0))
     assert [entry.numbering for entry in restored.outbox.after(-1)] == [22, 22]
-    assert [group.delivery.numbering for group in restored] == [11, 22]
+    assert [group.delivery.dead.numbering for group in restored] == [11, 22]
 
 
 def test_a_number_that_is_there_twice_makes_no_sense() -> None:

@@ -4,7 +4,7 @@
 - `stored-index`: enough bytes that indexes are stored, and indexes that rot.
 - `failing-syncs`: syncs of the log that fail, and then the power.
 - `failing-journals`: syncs of delivery journals that fail, and then the actor.
-- `lost-leases`: the same, of leases that consumers still have: they are given back.
+- `lost-leases`: the same, of leases that consumers still have, and are given back, or that an ended process had.
 - `unsynced-and-seen`: records at level `leader` that groups get before any sync, and then the power.
 """
 
@@ -159,15 +159,23 @@ class FailingJournals(BrokerRun):
 
 
 class LostLeases(BrokerRun):
-    """Delivery journals lose leases in syncs that fail; the partition's actor crashes before they are whole again."""
+    """Delivery journals lose leases, or that these have ended, and the partition's actor crashes before they are whole
+    again.
+    """
 
     name = "lost-leases"
     space = FaultSpace(
-        weights={"FailVerb": 1, "CrashActor": 1}, verbs=("sync",), errnos=("EIO",), actors=PARTITION
+        weights={"FailVerb": 1, "CrashActor": 1, "KillProcess": 1},
+        verbs=("sync", "write"),
+        errnos=("EIO",),
+        actors=PARTITION,
     )
 
     def plan(self, entropy: SeededEntropy) -> Plan:
         """Failing syncs of the journal that revert what was written, each with a crash right behind it."""
+        ended = entropy.fork("ended")
+        if ended.random() < 0.3:
+            return self._in_a_new_process(ended)
         faults: list[Fault] = []
         for _ in range(between(entropy, 1, 3)):
             after = After("deliver", between(entropy, 1, 40))
@@ -177,6 +185,19 @@ class LostLeases(BrokerRun):
         crashes = between(entropy, 1, 3)
         faults += [CrashActor(After("fault", 1 + 2 * each), PARTITION[0]) for each in range(crashes)]
         return Plan(tuple(faults))
+
+    @staticmethod
+    def _in_a_new_process(entropy: SeededEntropy) -> Plan:
+        """A process ends with its leases; the next one cannot journal that, and its actor crashes."""
+        refused = After("event.ActorStarted", 2, PARTITION[0])
+        verb, times = one_of(entropy, ("write", "sync")), between(entropy, 1, 3)
+        return Plan(
+            (
+                KillProcess(After("deliver", between(entropy, 1, 30)), 0.05),
+                FailVerb(refused, verb, "EIO", "delivery", times=times, pages="reverted"),
+                CrashActor(After("fault", between(entropy, 2, 3)), PARTITION[0]),
+            )
+        )
 
     def workload(self, entropy: SeededEntropy) -> Traffic:
         """Consumers that take their time, settle what they have been given back, and fail with some of it, also more

@@ -16,9 +16,9 @@ from callboard.consumer.handler_calls import Handler as Handler
 from callboard.consumer.mixed_batch import MixedBatch as MixedBatch
 from callboard.consumer.reader import BatchReader as BatchReader
 from callboard.consumer.reader import RecordReader as RecordReader
+from callboard.dead_letters.forwarded import ForwardedLetter as ForwardedLetter
 from callboard.dead_letters.kept import KeptLetters as KeptLetters
-from callboard.dead_letters.topics import ForwardedLetter as ForwardedLetter
-from callboard.dead_letters.topics import Redriven as Redriven
+from callboard.dead_letters.redriving import Redriven as Redriven
 from callboard.message import Headers as Headers
 from callboard.message import Receipts as Receipts
 from callboard.message import ScheduledReceipt as ScheduledReceipt

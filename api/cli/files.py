@@ -33,8 +33,9 @@ from callboard.log.errors import InvalidArgument, StorageError
 from callboard.log.host.lock import LOCK_NAME
 from callboard.log.host.verbs import RWF_DSYNC
 from callboard.log.limits import KIB, MIB
+from callboard.traffic.event import LINE_BYTES_MAX
+from callboard.traffic.json_arrays import elements
 from callboard.traffic.reading import Tally, bare_line
-from callboard.traffic.records import LINE_BYTES_MAX, elements
 from callboard.traffic.unpacking import UNPACKED_BYTES_MAX, ZSTD_FED_BYTES, unpacked_zstd
 
 RECORD_LINE_BYTES_MAX = 1 * MIB

@@ -27,13 +27,13 @@ from callboard.actors.settings import (
 )
 from callboard.control import dead_letters
 from callboard.control.dead_letters import LetterChoice
+from callboard.control.delayed import page_behind, parse_ids, plain_delayed
 from callboard.control.plain import plain
 from callboard.control.schedules import find_schedule, plain_schedule, settings_of_text
 from callboard.dead_letters.topics import DeadLetterTopic
 from callboard.group import Group
 from callboard.log.errors import ControlError, InvalidArgument
 from callboard.message import parse_instant
-from callboard.publishing.delayed import parse_ids, plain_delayed
 from callboard.publishing.schedules import Schedule
 from callboard.reports.figures import GroupInfo
 from callboard.supervision import TreeNode
@@ -288,7 +288,7 @@ async def _list_delayed(runtime: Controlled, *, topic: str, count: str) -> Any:
 async def _page_delayed(runtime: Controlled, *, topic: str, after: str, count: str) -> Any:
     """Those behind a partition and an id, as published."""
     return [
-        plain_delayed(each) for each in await runtime.topic(topic).delayed().page(after, parse_count(count))
+        plain_delayed(each) for each in await page_behind(runtime.topic(topic), after, parse_count(count))
     ]
 
 

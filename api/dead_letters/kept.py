@@ -12,7 +12,7 @@ from callboard.actors.catalog.commands import ListGroups
 from callboard.actors.delivery.dead_letters import StoredLetter
 from callboard.actors.kernel import Question
 from callboard.actors.names import check_name
-from callboard.actors.partition import commands as c
+from callboard.actors.partition.commands import ForgetDead, ListDead, Read
 from callboard.actors.partition.port import PartitionPort
 from callboard.arguments import check_flag
 from callboard.asking import ask_again
@@ -140,9 +140,7 @@ class KeptLetters:
         for port in self._live.ports:
             above, listed = -1, LISTED_AT_ONCE
             while listed == LISTED_AT_ONCE:
-                letters: list[StoredLetter] = await self._ask(
-                    port, c.ListDead(group_id, LISTED_AT_ONCE, above)
-                )
+                letters: list[StoredLetter] = await self._ask(port, ListDead(group_id, LISTED_AT_ONCE, above))
                 for letter in letters:
                     if not await visit(port, letter):
                         return
@@ -161,7 +159,7 @@ class KeptLetters:
                 f" {self._live.name!r}. Nothing was forgotten."
             )
         port = self._live.ports[letter.partition]
-        forget = c.ForgetDead(await self._group_id(), letter.number + 1, letter.numbering)
+        forget = ForgetDead(await self._group_id(), letter.number + 1, letter.numbering)
         count: int = await self._ask(port, forget)
         return count
 
@@ -178,7 +176,7 @@ class KeptLetters:
 
     async def _with_record(self, port: PartitionPort, letter: StoredLetter) -> DeadLetter:
         record = None
-        answer = await self._ask(port, c.Read(letter.offset, 1, READ_BYTES_DEFAULT))
+        answer = await self._ask(port, Read(letter.offset, 1, READ_BYTES_DEFAULT))
         for columns in () if answer is None else answer[0]:
             index = columns.index_at(letter.offset)
             if record is None and index < columns.count and columns.offset(index) == letter.offset:

@@ -13,13 +13,13 @@ import trio
 
 from callboard.actors.forwarding.commands import CancelDelayed, CountDelayed, ListDelayed
 from callboard.actors.kernel import ActorRef, Question
-from callboard.actors.partition import commands as c
 from callboard.actors.partition.calls import record_in
+from callboard.actors.partition.commands import Read
 from callboard.actors.partition.companion_partitions.delayed_records import DELAYED, due_of
 from callboard.log.errors import ActorCrashed, ActorStopped, InvalidArgument, RuntimeClosed, TopicNotFound
 from callboard.log.format.columns import FOREVER
-from callboard.log.limits import MIB, OFFSET_MAX, READ_BYTES_DEFAULT
-from callboard.log.plain import each_of, is_a, items, refuse_copy, shown, text, whole
+from callboard.log.limits import OFFSET_MAX, READ_BYTES_DEFAULT
+from callboard.log.plain import each_of, is_a, items, refuse_copy, shown, whole
 from callboard.message import Receipt, Record, ScheduledReceipt, from_us, topic_id_field
 
 if TYPE_CHECKING:
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 
 PAGE: Final = 1000
 """Messages in one request."""
-PAGE_BYTES: Final = 8 * MIB
-"""A page for a command ends when its values are so large, looked at after each of its parts."""
-PAGE_PART: Final = 16
 
 
 @attrs.frozen(kw_only=True)
@@ -86,20 +83,6 @@ class DelayedMessages:
         """
         place = (0, -1) if after is None else self._place(after, "listed")
         return await self._behind(place, _limit(limit))
-
-    async def page(self, after: str, limit: int) -> Sequence[DelayedMessage]:
-        """The same behind what `parse_place` reads; fewer, if they are large."""
-        place, limit = parse_place(after), _limit(limit)
-        found: list[DelayedMessage] = []
-        size_bytes = 0
-        while len(found) < limit and size_bytes < PAGE_BYTES:
-            some = await self._behind(place, min(PAGE_PART, limit - len(found)))
-            if not some:
-                break
-            found += some
-            size_bytes += sum([len(each.value) for each in some])
-            place = some[-1].partition, some[-1].schedule_id
-        return found
 
     async def _behind(self, place: tuple[int, int], limit: int) -> tuple[DelayedMessage, ...]:
         first, above = place
@@ -245,54 +228,12 @@ class DelayedMessages:
         for schedule_id, due_us in rows:
             at = record_in(batches, schedule_id)
             if at is None:
-                answer = await self._ask(port.ref, c.Read(schedule_id, len(rows), READ_BYTES_DEFAULT))
+                answer = await self._ask(port.ref, Read(schedule_id, len(rows), READ_BYTES_DEFAULT))
                 batches = [] if answer is None else answer[0]
                 at = record_in(batches, schedule_id)
             if at is not None:  # else it came to its topic meanwhile
                 found.append(_message(port, schedule_id, due_us, *at))
         return found
-
-
-# -- for the control socket and the command line, where all is text
-
-
-def parse_ids(text: str) -> list[int]:
-    """Schedule ids with spaces between. Raises `InvalidArgument`."""
-    found = text.split()
-    for word in found:
-        if not (word.isascii() and word.isdigit() and len(word) < 20):
-            raise InvalidArgument(
-                f"{shown(word, 40)} is no schedule id, a number from 0 on. Nothing was cancelled."
-            )
-    return [int(word) for word in found]
-
-
-def parse_place(given: object) -> tuple[int, int]:
-    """A partition and a schedule id, behind which a list goes on; nothing stands for the beginning.
-
-    Raises `InvalidArgument`.
-    """
-    word = text(given)
-    found = [] if word is None else parse_ids(word)
-    if word is None or len(found) not in (0, 2):
-        raise InvalidArgument(f"{shown(given)} is no partition with a schedule id. Nothing was listed.")
-    return (found[0], found[1]) if found else (0, -1)
-
-
-def plain_delayed(message: DelayedMessage) -> dict[str, Any]:
-    """A message that waits, as a map of plain values."""
-    return {
-        "topic": message.topic,
-        "partition": message.partition,
-        "schedule_id": message.schedule_id,
-        "due": message.due.isoformat(),
-        "value": message.value,
-        "key": message.key,
-        "headers": message.headers,
-        "timestamp": None if message.timestamp is None else message.timestamp.isoformat(),
-        "ttl": "never" if message.ttl == math.inf else message.ttl,
-        "priority": message.priority,
-    }
 
 
 def _limit(limit: object) -> int:

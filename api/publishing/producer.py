@@ -185,7 +185,7 @@ class Producer:
         Where a source is published in order to one partition, that is where to go on.
         """
         self._check_open()
-        line = self._lines[self._publisher.checked_partition(partition)]
+        line = self._lines[self._publisher.choice.named(partition)]
         async with line.lock:
             return await self._begun(line)
 

@@ -19,7 +19,6 @@ from callboard.actors.partition.port import PartitionPort
 from callboard.log.errors import CallboardError, InvalidArgument, MessageTooLarge
 from callboard.log.format.columns import Columns
 from callboard.log.limits import KEY_BYTES_MAX
-from callboard.log.plain import shown, whole
 from callboard.message import Message, Receipt, Receipts, check_bytes, check_key
 from callboard.publishing.allowed import (
     check_batch_expects,
@@ -34,6 +33,7 @@ from callboard.publishing.allowed import (
     level_of,
     refuse_ids_and_offsets,
 )
+from callboard.publishing.choice import PartitionChoice
 from callboard.publishing.columns import (
     FRAME_BYTES_TARGET,
     Checked,
@@ -43,19 +43,13 @@ from callboard.publishing.columns import (
     chunked,
     columns_of,
     halves,
-    of_message,
     plain_columns,
     unpacked,
 )
 from callboard.publishing.delaying import NO_IDS, NO_OFFSETS, Delays
 from callboard.publishing.partitioning import (
     Partitioner,
-    StickyRoundRobin,
-    check_partitioner,
-    checked,
     consistent,
-    is_same,
-    split,
 )
 from callboard.publishing.parts import Part, summed_up
 from callboard.publishing.sender import TopicSender
@@ -81,37 +75,22 @@ def publisher_of(session: Session, live: LiveTopic, partitioner: Partitioner | N
                 del session.publishers[other]  # handles of the topic have theirs
         publisher = session.publishers[live] = Publisher(live)
     if partitioner is not None:
-        publisher.choose_by(partitioner)
+        publisher.choice.choose_by(partitioner)
     return publisher
 
 
 class Publisher:
-    """Publishes to one live topic: its partitioner, and whose turn it is among its partitions."""
+    """Publishes to one live topic."""
 
     def __init__(self, live: LiveTopic) -> None:
         self.live = live
         self.sender = TopicSender(live)
-        self.partitioner: Partitioner = consistent
-        self._is_chosen = False
-        """Whether the partitioner was named, or has chosen: it stays then."""
-        self._sticky = StickyRoundRobin(len(live.ports))
+        self.choice = PartitionChoice(live, self.sender.accounts)
         self._owners = 0
         self.replays: set[object] = set()
         """Which replays into the topic run now: each runs once."""
         self.redriving = trio.Lock()
         """Held by the task that redrives its dead letters."""
-
-    def choose_by(self, partitioner: Partitioner) -> None:
-        """Let `partitioner` choose from now on. Raises `InvalidArgument` when it cannot, or another does already."""
-        check_partitioner(partitioner, self.live.name)
-        if self._is_chosen and not is_same(self.partitioner, partitioner):
-            raise InvalidArgument(
-                f"topic {self.live.name!r} has another partitioner in this process: with two of them one key would go"
-                " to two partitions. Give the same function each time, before the first message with a key, or none.",
-                topic=self.live.name,
-            )
-        self.partitioner = partitioner
-        self._is_chosen = True
 
     def account_of(self, port: PartitionPort) -> Account:
         """The client's account with a partition of the topic, or with one beside it."""
@@ -137,10 +116,10 @@ class Publisher:
         if size > self.live.settings.max_message_bytes:
             raise self._too_large(size)
         accounts = self.sender.accounts
-        if partition is None and len(accounts) == 1 and self.partitioner is consistent:
+        if partition is None and len(accounts) == 1 and self.choice.partitioner is consistent:
             account = accounts[0]
         else:
-            account = self._account(key, size, partition)
+            account = accounts[self.choice.of_one(key, size, partition)]
         return account, PublishOne(value, key, None, level, size, account.number)
 
     async def publish(self, message: Message, partition: int | None, acks: str, delays: Delays) -> Receipt:
@@ -148,7 +127,8 @@ class Publisher:
         level, due = level_of(acks), delays.due(message.delay, message.deliver_at)
         one = self.checked(message)
         if due is None and message.dedup_id is None and message.expected_offset is None:
-            account = self._account(one.key, one.size_bytes, _place(message, partition))
+            place = self.choice.of_one(one.key, one.size_bytes, _place(message, partition))
+            account = self.sender.accounts[place]
             command = PublishOne(
                 one.value, one.key, one.stored or None, level, one.size_bytes, account.number
             )
@@ -187,7 +167,7 @@ class Publisher:
         if place is None and one.key is None and dedup_id is not None:
             place = consistent(dedup_id, len(self.live.ports))
         guard = None if dedup_id is None and expected is None else Guard(expected)
-        port = self._account(one.key, one.size_bytes, place).port
+        port = self.live.ports[self.choice.of_one(one.key, one.size_bytes, place)]
         return Part(port, range(1), one.columns(), one.size_bytes, guard)
 
     def placed(self, message: Message, partition: int | None) -> tuple[int, Checked]:
@@ -205,39 +185,7 @@ class Publisher:
                 "a message that is published with an ack has a dedup_id, and comes once already. Nothing was written."
                 " Leave it out."
             )
-        return self._account(one.key, one.size_bytes, _place(message, partition)).port.index, one
-
-    def _account(self, key: bytes | None, size: int, partition: int | None) -> Account:
-        """That with the partition of a message."""
-        accounts = self.sender.accounts
-        if partition is not None:
-            return accounts[self.checked_partition(partition)]
-        if key is None:
-            self._pass_refusing()
-            return accounts[self._sticky.choose(1, size)]
-        self._is_chosen = True
-        if self.partitioner is consistent:
-            return accounts[consistent(key, len(accounts))]
-        return accounts[checked(self.partitioner, key, len(accounts))]
-
-    def _pass_refusing(self) -> None:
-        """It is not the turn of partitions that take nothing now, unless all are such."""
-        sticky, accounts = self._sticky, self.sender.accounts
-        for _ in accounts:
-            if not accounts[sticky.partition].refuses:
-                return
-            sticky.move_on()
-
-    def checked_partition(self, partition: int) -> int:
-        """`partition`, if the topic has it. Raises `InvalidArgument`."""
-        count = len(self.live.ports)
-        index = whole(partition)
-        if index is None or not 0 <= index < count:
-            raise InvalidArgument(
-                f"topic {self.live.name!r} has no partition {shown(partition, 40)}. Nothing was written."
-                f" Its partitions are 0 to {count - 1}."
-            )
-        return index
+        return self.choice.of_one(one.key, one.size_bytes, _place(message, partition)), one
 
     def _too_large(self, size: int, index: int | None = None) -> MessageTooLarge:
         where = "the message" if index is None else f"message {index} of the batch"
@@ -270,7 +218,7 @@ class Publisher:
         level = level_of(acks)
         if plain is not None:
             return await self._publish([plain], level, count)
-        index = None if partition is None else self.checked_partition(partition)
+        index = None if partition is None else self.choice.named(partition)
         batch, dues = unpacked(values, columns), None
         if not count:
             await trio.lowlevel.checkpoint()
@@ -283,11 +231,11 @@ class Publisher:
                 )
             check_level_reports(level)
             dues = delays.dues(batch)
-        if index is None and self._is_alone:
+        if index is None and self.choice.is_none:
             index = 0
         if expected_offset is not None:
             batch = expecting(self.live, batch, index, expected_offset)
-        parts = self._cut(batch, index, level, None if dues is None else [due is not None for due in dues])
+        parts = self._parts(batch, index, level, None if dues is None else [due is not None for due in dues])
         if expected_offset is not None:
             check_is_one(self.live, [part.port.index for part in parts])
         if dues is not None:
@@ -303,18 +251,13 @@ class Publisher:
         """A batch of values, or of values and keys, for one partition, when it is so small in all that no message can
         be too large. None for any other, right or wrong, which is looked at message by message.
         """
-        if partition is None and not self._is_alone:
+        if partition is None and not self.choice.is_none:
             return None
         columns = plain_columns(values, keys, min(self.live.settings.max_message_bytes, FRAME_BYTES_TARGET))
         if columns is None:
             return None
-        port = self.live.ports[0 if partition is None else self.checked_partition(partition)]
+        port = self.live.ports[0 if partition is None else self.choice.named(partition)]
         return Part(port, range(columns.count), columns, columns.size_bytes)
-
-    @property
-    def _is_alone(self) -> bool:
-        """Whether there is one partition, and no choice to make."""
-        return len(self.live.ports) == 1 and self.partitioner is consistent
 
     async def publish_columns(self, index: int, columns: Columns, level: Level) -> None:
         """Publish a batch whose columns the caller has built; they are the partition's from now on.
@@ -345,7 +288,7 @@ class Publisher:
         ]
         return summed_up(self.live.name, parts, outcomes, count)
 
-    def _cut(
+    def _parts(
         self, batch: Unpacked, partition: int | None, level: Level, waits: Sequence[bool] | None = None
     ) -> list[Part]:
         """The batch in parts, checked. Messages of which `waits` says that they wait make parts of their own."""
@@ -366,7 +309,7 @@ class Publisher:
             if partition is None:
                 count_of = len(live.ports)
                 batch = batch.placed_by_ids(stored["dedup_ids"], lambda key: consistent(key, count_of))
-        found = self._parts(batch, size, partition)
+        found = self.choice.of_batch(batch, size, partition)
         if waits is not None:
             found = [(place, half) for place, indexes in found for half in halves(indexes, waits)]
         if batch.expected:
@@ -388,42 +331,6 @@ class Publisher:
                 parts.append(Part(live.ports[place], chunk, columns, bytes_here, checked_then))
         return parts
 
-    def _parts(self, batch: Unpacked, size: int, partition: int | None) -> list[tuple[int, Sequence[int]]]:
-        """The indexes of the batch by partition: `partition` for messages that choose none, else by key or in turn."""
-        chosen: dict[int, list[int]] = {}
-        others: Sequence[int] = range(len(batch.values))
-        if batch.partitions is not None:
-            for index, place in enumerate(batch.partitions):
-                if place is not None:
-                    chosen.setdefault(of_message(index, self.checked_partition, place), []).append(index)
-            others = [index for index, place in enumerate(batch.partitions) if place is None]
-        if not others:
-            return list(chosen.items())
-        if partition is not None:
-            found: Mapping[int, Sequence[int]] = {partition: others}
-        else:
-            keys = batch.given.get("key")
-            self._pass_refusing()
-            if keys is None:
-                found = {self._sticky.choose(len(others), size): others}
-            else:
-                self._is_chosen = True
-                found = split(
-                    keys if len(others) == len(keys) else [keys[index] for index in others],
-                    len(self.live.ports),
-                    sticky=self._sticky,
-                    size_bytes=size,
-                    partitioner=self.partitioner,
-                    indexes=others,
-                )
-                if len(others) < len(keys):
-                    found = {place: [others[at] for at in indexes] for place, indexes in found.items()}
-        if not chosen:
-            return list(found.items())
-        for place, indexes in found.items():
-            chosen[place] = sorted([*chosen.get(place, ()), *indexes])
-        return list(chosen.items())
-
     # -- for producers, and others whose commands are their own
 
     def next_owner(self) -> int:
@@ -442,7 +349,7 @@ class Publisher:
         level = level_of(acks)
         check_level_reports(level)
         values = batch_of(values)
-        index = None if partition is None else self.checked_partition(partition)
+        index = None if partition is None else self.choice.named(partition)
         batch = unpacked(values, columns)
         if batch.has_delays:
             raise InvalidArgument(
@@ -450,7 +357,7 @@ class Publisher:
                 " Publish it with topic.publish."
             )
         refuse_ids_and_offsets(batch, BY_SEQUENCE, EXPECTED_BY_SEQUENCE)
-        return level, self._cut(batch, index, level)
+        return level, self._parts(batch, index, level)
 
     async def send(self, port: PartitionPort, command: PublishMany) -> Any:
         """Send a command of the caller's; what the partition answers. Raises as `publish` does."""

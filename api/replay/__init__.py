@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from callboard.replay.checking import check_recording
+from callboard.replay.lateness import Lateness
 from callboard.replay.pacing import MAX_SPEED, check_speed
-from callboard.replay.progress import Lateness, ReplayProgress, ReplayReport
+from callboard.replay.progress import ReplayProgress, ReplayReport
 from callboard.replay.replaying import replay
 
 __all__ = [

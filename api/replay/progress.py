@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import attrs
 
-from callboard.replay.pacing import MAX_SPEED, Lateness, LatenessMeter, Pace
-
-__all__ = ["Lateness", "ReplayProgress", "ReplayReport", "ReplayTally"]
+from callboard.replay.lateness import Lateness, LatenessMeter
+from callboard.replay.pacing import MAX_SPEED, Pace
 
 
 @attrs.frozen(kw_only=True)

@@ -16,31 +16,30 @@ RY3  Memory is bounded by `sources.READ_BYTES_ALL`, a few times over, however la
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from fractions import Fraction
 from functools import partial
 from typing import Any, Final, Literal
 
-import attrs
 import trio
 
 from callboard.actors.names import check_name
-from callboard.actors.partition.commands import LEVELS, Level
-from callboard.actors.settings import topic_settings
-from callboard.log.errors import CallboardError, InvalidArgument, TopicNotFound
-from callboard.message import to_us
-from callboard.recordings.reader import Recording, Span
+from callboard.actors.partition.commands import Level
+from callboard.log.errors import CallboardError, InvalidArgument
+from callboard.recordings.reader import Recording
 from callboard.recordings.sharing import check_fraction
 from callboard.replay.checking import check_recording
+from callboard.replay.feeding import Feed
 from callboard.replay.merging import Merger
-from callboard.replay.pacing import MAX_SPEED, NUMBER_US, Pace, TimeLine, check_rate, check_speed
+from callboard.replay.pacing import MAX_SPEED, Pace, check_rate, check_speed
 from callboard.replay.positions import ReplayId, ReplayPosition, Selection, check_passes
 from callboard.replay.progress import ReplayProgress, ReplayReport, ReplayTally
+from callboard.replay.request import ReplayRequest, check_level, check_patterns, span_between
 from callboard.replay.resuming import last_positions
 from callboard.replay.sending import Sender
-from callboard.replay.sources import ReplayLane, ReplaySource, Timed
+from callboard.replay.sources import ReplayLane, Timed, source_of
 from callboard.runtime import Runtime, session_of
 from callboard.topic import Topic, publisher_to
 
@@ -48,7 +47,6 @@ CHANNEL_BATCHES: Final = 2
 """Read ahead for each target partition."""
 
 OnProgress = Callable[[ReplayProgress], object]
-Emit = Callable[[int, Timed], Awaitable[object]]
 
 
 async def replay(
@@ -86,14 +84,14 @@ async def replay(
     pace, checked_rate = check_speed(speed), None if rate is None else check_rate(rate)
     if checked_rate is not None and pace != 1:
         raise InvalidArgument("speed and rate exclude each other. Nothing was written. Give one of them.")
-    wanted = _Request(
+    wanted = ReplayRequest(
         speed=pace if checked_rate is None else checked_rate,
         is_numbered=checked_rate is not None,
         passes=check_passes(passes),
-        level=_level(acks),
+        level=check_level(acks),
         selection=Selection(
-            span=_span(start, stop),
-            keys=_patterns(keys),
+            span=span_between(start, stop),
+            keys=check_patterns(keys),
             fraction=None if fraction is None else check_fraction(fraction),
         ),
         settings={"partitions": len(recording.manifest.partitions)} | dict(settings or {}),
@@ -106,89 +104,32 @@ async def replay(
         checked = await check_recording(recording, wanted.selection, max_message_bytes=limit_bytes)
     target = await wanted.topic(runtime, topic)
     running = _Run(recording, runtime, target, wanted, checked)
-    with _SingleRun(target, running.id):
+    with _alone(target, running.id):
         return await running.run(on_progress, progress_every)
 
 
-@attrs.frozen(kw_only=True)
-class _Request:
-    """What was asked for, checked."""
-
-    speed: float
-    is_numbered: bool
-    """Whether `speed` is a rate: records are due by their number."""
-    passes: int | None
-    level: Level
-    selection: Selection
-    settings: Mapping[str, Any]
-    """Of a topic that is made."""
-    named: Mapping[str, Any]
-    """Settings that a topic must have that is there."""
-
-    def max_message_bytes(self, runtime: Runtime, name: str) -> int:
-        """The limit of the topic that is there, or would be made."""
-        made = topic_settings(dict(self.settings), f"topic {name!r}")
-        try:
-            return runtime.topic(name).settings.max_message_bytes
-        except TopicNotFound:
-            return made.max_message_bytes
-
-    async def topic(self, runtime: Runtime, name: str) -> Topic:
-        """Find the topic, or make it."""
-        try:
-            runtime.topic(name)
-        except TopicNotFound:
-            return await runtime.create_topic(name, **self.settings)
-        return await runtime.create_topic(name, **self.named)
-
-
-class _SingleRun:
+@contextmanager
+def _alone(topic: Topic, replay_id: ReplayId) -> Iterator[None]:
     """Two runs of one replay at a time would not see each other's records."""
-
-    def __init__(self, topic: Topic, replay_id: ReplayId) -> None:
-        self._running, self._topic, self._id = publisher_to(topic).replays, topic, replay_id
-
-    def __enter__(self) -> None:
-        if self._id in self._running:
-            raise InvalidArgument(
-                f"this recording is being replayed into topic {self._topic.name!r} already. Nothing was written. Wait"
-                " until that has ended.",
-                topic=self._topic.name,
-            )
-        self._running.add(self._id)
-
-    def __exit__(self, *_: object) -> None:
-        self._running.discard(self._id)
-
-
-def source_of(
-    recording: Recording,
-    selection: Selection,
-    passes: int | None,
-    topic_id: str,
-    *,
-    numbered: int | None = None,
-) -> ReplaySource:
-    """What is replayed into the topic of that id."""
-    manifest, span = recording.manifest, selection.span
-    first, last = manifest.first_time_us or 0, manifest.last_time_us or 0
-    first = first if span.from_us is None else max(first, span.from_us)
-    last = last if span.to_us is None else min(last, span.to_us)
-    return ReplaySource(
-        recording=recording,
-        selection=selection,
-        line=TimeLine(first, max(1, last - first)) if numbered is None else TimeLine(0, numbered * NUMBER_US),
-        passes=passes,
-        numbered=numbered,
-        producer_ids=ReplayId(manifest.digest, topic_id, selection).producer_ids(len(manifest.partitions)),
-    )
+    running = publisher_to(topic).replays
+    if replay_id in running:
+        raise InvalidArgument(
+            f"this recording is being replayed into topic {topic.name!r} already. Nothing was written. Wait until that"
+            " has ended.",
+            topic=topic.name,
+        )
+    running.add(replay_id)
+    try:
+        yield
+    finally:
+        running.discard(replay_id)
 
 
 class _Run:
     """One run of a replay."""
 
     def __init__(
-        self, recording: Recording, runtime: Runtime, target: Topic, wanted: _Request, selected: int
+        self, recording: Recording, runtime: Runtime, target: Topic, wanted: ReplayRequest, selected: int
     ) -> None:
         manifest = recording.manifest
         numbered = selected if wanted.is_numbered else None
@@ -211,8 +152,8 @@ class _Run:
 
     async def run(self, on_progress: OnProgress | None, every_s: float) -> ReplayReport:
         clock = self._clock
-        source_of = {producer: index for index, producer in enumerate(self._source.producer_ids)}
-        lasts = await last_positions(self._publisher.live, source_of)
+        sources = {producer: index for index, producer in enumerate(self._source.producer_ids)}
+        lasts = await last_positions(self._publisher.live, sources)
         feeds = self._feeds(lasts)
         self._stored = self._stored_before(lasts)
         pace = Pace(self._wanted.speed, clock.monotonic(), 0)
@@ -255,16 +196,13 @@ class _Run:
 
     # -- readers and senders
 
-    def _feeds(self, lasts: Sequence[ReplayPosition | None]) -> Sequence[_Feed]:
+    def _feeds(self, lasts: Sequence[ReplayPosition | None]) -> Sequence[Feed]:
         if self.is_raw and not self._wanted.is_numbered:
-            return [
-                _Feed([index], _LaneReader(index, ReplayLane(self._source, index, last)))
-                for index, last in enumerate(lasts)
-            ]
-        merger = Merger(self._source, lasts, self._publisher.partitioner, is_raw=self.is_raw)
-        return [_Feed(range(self._target.partitions), merger)]
+            return [Feed([index], ReplayLane(self._source, index, last)) for index, last in enumerate(lasts)]
+        merger = Merger(self._source, lasts, self._publisher.choice.partitioner, is_raw=self.is_raw)
+        return [Feed(range(self._target.partitions), merger)]
 
-    def _start(self, nursery: trio.Nursery, feeds: Sequence[_Feed], pace: Pace) -> None:
+    def _start(self, nursery: trio.Nursery, feeds: Sequence[Feed], pace: Pace) -> None:
         channels = [trio.open_memory_channel[Timed](CHANNEL_BATCHES) for _ in range(self._target.partitions)]
         for index, (_, batches) in enumerate(channels):
             sender = Sender(
@@ -279,7 +217,7 @@ class _Run:
             nursery.start_soon(self._attempt, nursery, sender.run)
         for feed in feeds:
             outlets = {index: channels[index][0] for index in feed.targets}
-            nursery.start_soon(self._attempt, nursery, partial(_feed_all, feed, outlets))
+            nursery.start_soon(self._attempt, nursery, partial(feed.run, outlets))
 
     async def _attempt(self, nursery: trio.Nursery, work: Callable[[], Awaitable[object]]) -> None:
         """Do the work. Its first error ends the run, and is raised as itself."""
@@ -313,7 +251,7 @@ class _Run:
         self,
         pace: Pace,
         lasts: Sequence[ReplayPosition | None],
-        feeds: Sequence[_Feed],
+        feeds: Sequence[Feed],
     ) -> ReplayReport:
         tally = self._tally
         elapsed_s = self._clock.monotonic() - pace.began
@@ -331,76 +269,3 @@ class _Run:
             held_batches=tally.held_batches,
             is_raw=self.is_raw,
         )
-
-
-class _Feed:
-    """What is read for some target partitions. The first records are read before the clock starts."""
-
-    def __init__(self, targets: Sequence[int], reader: _LaneReader | Merger) -> None:
-        self.targets = targets
-        self.reader = reader
-        self._primed: Sequence[tuple[int, Timed]] | None = None
-
-    async def prime(self) -> int | None:
-        """Read the first records; their first position."""
-        self._primed = await self.reader.next()
-        return None if self._primed is None else min(timed.positions[0] for _, timed in self._primed)
-
-    async def run(self, emit: Emit) -> None:
-        """Emit everything."""
-        batches, self._primed = self._primed, None
-        while batches is not None:
-            for index, timed in batches:
-                await emit(index, timed)
-            batches = await self.reader.next()
-
-
-class _LaneReader:
-    """Reads a lane as a `Merger` is read."""
-
-    passed_over = 0
-
-    def __init__(self, index: int, lane: ReplayLane) -> None:
-        self._index = index
-        self._lane = lane
-        self.aclose = lane.aclose
-
-    async def next(self) -> Sequence[tuple[int, Timed]] | None:
-        """The next records, with their target partition."""
-        timed = await self._lane.next()
-        return None if timed is None else [(self._index, timed)]
-
-
-async def _feed_all(feed: _Feed, outlets: Mapping[int, trio.MemorySendChannel[Timed]]) -> None:
-    """Send what the feed emits to the senders, and end their channels with it."""
-
-    async def emit(index: int, timed: Timed) -> None:
-        await outlets[index].send(timed)
-
-    try:
-        with suppress(trio.BrokenResourceError):  # a sender failed, and says why
-            await feed.run(emit)
-    finally:
-        for outlet in outlets.values():
-            outlet.close()
-
-
-def _span(start: datetime | None, stop: datetime | None) -> Span:
-    return Span(
-        None if start is None else to_us(start, "start"),
-        None if stop is None else to_us(stop, "stop"),
-    )
-
-
-def _level(acks: str) -> Level:
-    if acks not in ("leader", "all"):
-        raise InvalidArgument(f'acks is {acks!r:.40}, not "leader" or "all". Nothing was written.')
-    return LEVELS[acks]
-
-
-def _patterns(keys: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(keys, str) or not all(isinstance(pattern, str) for pattern in keys):
-        raise InvalidArgument(
-            f'keys are {keys!r:.60}, not a list of patterns such as ["user-*"]. Nothing was written.'
-        )
-    return tuple(keys)

@@ -26,8 +26,8 @@ from callboard.log.limits import KIB, MIB
 from callboard.recordings.reader import RecordedBatches, Recording
 from callboard.recordings.tally import times_of
 from callboard.replay.joining import joined, published_again
-from callboard.replay.pacing import TimeLine
-from callboard.replay.positions import ReplayPosition, Selection
+from callboard.replay.pacing import NUMBER_US, TimeLine
+from callboard.replay.positions import ReplayId, ReplayPosition, Selection
 
 PART_RECORDS: Final = 8_192
 PART_BYTES: Final = 1 * MIB
@@ -84,6 +84,29 @@ class ReplaySource:
         return Parts(batches, self.part_bytes)
 
 
+def source_of(
+    recording: Recording,
+    selection: Selection,
+    passes: int | None,
+    topic_id: str,
+    *,
+    numbered: int | None = None,
+) -> ReplaySource:
+    """What is replayed into the topic of that id."""
+    manifest, span = recording.manifest, selection.span
+    first, last = manifest.first_time_us or 0, manifest.last_time_us or 0
+    first = first if span.from_us is None else max(first, span.from_us)
+    last = last if span.to_us is None else min(last, span.to_us)
+    return ReplaySource(
+        recording=recording,
+        selection=selection,
+        line=TimeLine(first, max(1, last - first)) if numbered is None else TimeLine(0, numbered * NUMBER_US),
+        passes=passes,
+        numbered=numbered,
+        producer_ids=ReplayId(manifest.digest, topic_id, selection).producer_ids(len(manifest.partitions)),
+    )
+
+
 class Parts:
     """Batches in handfuls: none is cut, small ones come together."""
 
@@ -118,12 +141,14 @@ class ReplayLane:
         self._number = 0 if last is None else last.number
         self._start = 0 if last is None else last.offset + 1
         self._parts: Parts | None = None
+        self.passed_over = 0
+        """It reads nothing that was published."""
         self._has_records = last is not None
         """Whether this pass has any; a pass without ends the lane."""
         self._latest = -(2**63)
 
-    async def next(self) -> Timed | None:
-        """The next records; None when there are no more."""
+    async def next(self) -> list[tuple[int, Timed]] | None:
+        """The next records, with the target partition; None when there are no more."""
         while not self._source.is_over(self._number):
             if self._parts is None:
                 self._parts = await self._source.read(self._index, self._start)
@@ -131,7 +156,7 @@ class ReplayLane:
             timed = self._timed(batches)
             if timed is not None:
                 self._has_records = True
-                return timed
+                return [(self._index, timed)]
             if not batches:
                 await self.aclose()
                 if not self._has_records:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from callboard.traffic.event import Event, digest_of
+from callboard.traffic.event import LINE_BYTES_MAX, Event, digest_of
 from callboard.traffic.lines import LineColumns
 from callboard.traffic.profile import Profile, load_profile
 from callboard.traffic.reading import Format, Tally, detect, read_events
-from callboard.traffic.records import LINE_BYTES_MAX
 from callboard.traffic.synthesis import synthesise
 from callboard.traffic.times import TimeFormat, parse_time, time_form
 

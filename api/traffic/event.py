@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+from typing import Final
 
 import attrs
 
 from callboard.message import from_us
 
+LINE_BYTES_MAX: Final = 65_536
+"""A longer record is a bad line. Readers may hand over `LINE_BYTES_MAX + 1` bytes of it and drop the rest."""
 _DIGEST_BYTES = 8
 
 

@@ -10,7 +10,7 @@ import csv
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -142,21 +142,25 @@ def json_lines(columns: LineColumns) -> Parse:
 
     def parse(line: bytes) -> Event:
         try:
-            found = json.loads(line)
+            members = json.loads(line)
         except json.JSONDecodeError as error:  # its own words tell a line, which is always the first
             raise BadLine(f"not JSON: {error.msg[:80]}, at character {error.colno}") from None
         except (ValueError, RecursionError) as error:
             raise BadLine(f"not JSON: {str(error)[:80]}") from None
-        if not isinstance(found, dict):
+        if not isinstance(members, dict):
             raise BadLine("not a JSON object")
-        time = _text(_field(found, columns.time, TIME_COLUMNS, "time"), "time")
+        time = _text(_required_member(members, columns.time, TIME_COLUMNS, "time"), "time")
         if time is None:
             raise BadLine("the time is null")
-        text = _text(_find_field(found, columns.key, KEY_COLUMNS), "key")
+        text = _text(_member(members, columns.key, KEY_COLUMNS), "key")
         key = None
         if text or (text is not None and columns.keeps_empty_keys):
             key = _key(text.encode("utf-8", "surrogatepass"))
-        value = line if columns.value is None else _json_value(_field(found, columns.value, (), "value"))
+        value = (
+            line
+            if columns.value is None
+            else _json_value(_required_member(members, columns.value, (), "value"))
+        )
         return Event(_time(time, columns.time_format), key, value)
 
     return parse
@@ -206,12 +210,12 @@ class DelimitedLines:
         """Find the columns; True when `fields` is a header."""
         names = {name.strip().lower(): index for index, name in reversed(list(enumerate(fields)))}
         columns = self._columns
-        time = _find(columns.time, names, TIME_COLUMNS)
+        time = _column(names, columns.time, TIME_COLUMNS)
         if time is None:
             listed = ", ".join(fields)[:200]
             raise InvalidArgument(f"the first line names no time column ({listed}). Name one: --time-column.")
         self._time = time
-        self._key, self._value = _find(columns.key, names, KEY_COLUMNS), _find(columns.value, names, ())
+        self._key, self._value = _column(names, columns.key, KEY_COLUMNS), _column(names, columns.value, ())
         self._width = max(time, self._key or 0, self._value or 0) + 1
         chosen = [name for name in (columns.time, columns.key, columns.value) if name is not None]
         if columns.time is None or not all(name.isdecimal() for name in chosen) or len(fields) < self._width:
@@ -223,7 +227,8 @@ class DelimitedLines:
         return False
 
 
-def _find(wanted: str | None, names: dict[str, int], known: Sequence[str]) -> int | None:
+def _column(names: Mapping[str, int], wanted: str | None, known: Sequence[str]) -> int | None:
+    """The index of the wanted column, by its name or number from 1; without any, of the first known one."""
     if wanted is None:
         return next((names[name] for name in known if name in names), None)
     if wanted.lower() in names:
@@ -234,27 +239,29 @@ def _find(wanted: str | None, names: dict[str, int], known: Sequence[str]) -> in
     raise InvalidArgument(f"there is no column {wanted!r}; the first line has: {listed}.")
 
 
-def _field(found: dict[str, Any], wanted: str | None, known: Sequence[str], what: str) -> Any:
-    at = _find_field(found, wanted, known, _ABSENT)
-    if at is _ABSENT:
+def _member(members: Mapping[str, Any], wanted: str | None, known: Sequence[str]) -> Any:
+    """The wanted member of a JSON object, dots leading into others, or the first known one; else `_ABSENT`."""
+    if wanted is None:
+        return next((members[name] for name in known if name in members), _ABSENT)
+    if wanted in members:
+        return members[wanted]
+    found: Any = members
+    for part in wanted.split("."):
+        found = found.get(part, _ABSENT) if isinstance(found, dict) else _ABSENT
+    return found
+
+
+def _required_member(members: Mapping[str, Any], wanted: str | None, known: Sequence[str], what: str) -> Any:
+    found = _member(members, wanted, known)
+    if found is _ABSENT:
         raise BadLine(f"no {what} field" if wanted is None else f"no field {wanted!r} for the {what}")
-    return at
-
-
-def _find_field(
-    found: dict[str, Any], wanted: str | None, known: Sequence[str], absent: object = None
-) -> Any:
-    name = next((name for name in known if name in found), None) if wanted is None else wanted
-    if name in found:
-        return found[name]
-    at: Any = found
-    for part in () if name is None else name.split("."):
-        at = at.get(part, _ABSENT) if isinstance(at, dict) else _ABSENT
-    return absent if name is None or at is _ABSENT else at
+    return found
 
 
 def _text(value: Any, what: str) -> str | None:
-    if value is None or isinstance(value, str):
+    if value is None or value is _ABSENT:
+        return None
+    if isinstance(value, str):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
         if value.bit_length() > _NUMBER_BITS_MAX:

@@ -15,7 +15,7 @@ from functools import partial
 import attrs
 
 from callboard.log.errors import InvalidArgument
-from callboard.traffic.event import Event
+from callboard.traffic.event import LINE_BYTES_MAX, Event
 from callboard.traffic.lines import (
     BEGINS_WITH_VHOST,
     COMBINED,
@@ -32,7 +32,7 @@ from callboard.traffic.lines import (
     syslog,
     timed,
 )
-from callboard.traffic.records import LINE_BYTES_MAX, joined
+from callboard.traffic.quoted_records import quoted_records
 from callboard.traffic.times import TimeFormat
 
 BAD_LINES_NAMED_MAX = 20
@@ -234,7 +234,9 @@ def read_events(
     form = form or named_by(columns, sample) or detect(sample, columns)
     parse = parser_of(form, columns)
     every = itertools.chain(sample, remaining)
-    records = joined(every, columns.delimiter or ",") if form is Format.CSV else enumerate(every, start=1)
+    records = (
+        quoted_records(every, columns.delimiter or ",") if form is Format.CSV else enumerate(every, start=1)
+    )
     for number, raw in records:
         tally.lines += raw.count(b"\n") if form is Format.CSV else 1
         if len(raw) > LINE_BYTES_MAX:

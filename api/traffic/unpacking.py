@@ -9,7 +9,7 @@ import zstandard
 
 from callboard.log.format.compression import ZSTD_WINDOW_BYTES_MAX
 from callboard.log.limits import GIB
-from callboard.traffic.records import LINE_BYTES_MAX
+from callboard.traffic.event import LINE_BYTES_MAX
 
 UNPACKED_BYTES_MAX: Final = 64 * GIB
 """A compressed file that unpacks to more than this is refused."""

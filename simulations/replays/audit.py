@@ -80,8 +80,12 @@ class Audit:
         self.offsets = [0] * partitions
         """Up to where each partition has been compared."""
         self._expected = [_Expected() for _ in range(partitions)]
-        self._lanes = [ReplayLane(source, index, None) for index in range(partitions)] if is_raw else []
-        self._merger = None if is_raw else Merger(source, [None] * partitions)
+        self._readers: Sequence[ReplayLane | Merger]
+        """One for each partition, or one for all."""
+        if is_raw:
+            self._readers = [ReplayLane(source, index, None) for index in range(partitions)]
+        else:
+            self._readers = [Merger(source, [None] * partitions)]
         self._is_over = [False] * partitions
 
     async def take(self, batch: ColumnBatch) -> None:
@@ -132,24 +136,15 @@ class Audit:
 
     async def aclose(self) -> None:
         """Close the files."""
-        for lane in self._lanes:
-            await lane.aclose()
-        if self._merger is not None:
-            await self._merger.aclose()
+        for reader in self._readers:
+            await reader.aclose()
 
     async def _ahead(self, index: int) -> _Expected | None:
         """What is to come next in a partition; None when nothing is."""
         expected = self._expected[index]
         while not expected.has_rows() and not self._is_over[index]:
-            if self._merger is None:
-                timed = await self._lanes[index].next()
-                self._is_over[index] = timed is None
-                if timed is not None:
-                    expected.batches.append(timed)
-                continue
-            found = await self._merger.next()
-            if found is None:
-                self._is_over = [True] * len(self._is_over)
+            found = await self._readers[index % len(self._readers)].next()
+            self._is_over[index] = found is None
             for target, timed in found or ():
                 self._expected[target].batches.append(timed)
         return expected if expected.has_rows() else None

@@ -27,7 +27,7 @@ from callboard.recordings.reader import Recording
 from callboard.replay import Lateness, ReplayReport, check_speed, replay
 from callboard.replay.pacing import MAX_SPEED
 from callboard.replay.positions import Selection
-from callboard.replay.replaying import source_of
+from callboard.replay.sources import source_of
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults import NO_FAULTS, FaultSpace, Plan, draw_plan
 from callboard.simulations.faults.when import At

@@ -35,6 +35,8 @@ from callboard.simulations.workload.storage import (
     write_recording,
 )
 from callboard.spark.files import absolute, check_new, is_file, is_there, opened, size_of
+from callboard.traffic.event import LINE_BYTES_MAX
+from callboard.traffic.json_arrays import elements
 from callboard.traffic.lines import KEY_COLUMNS, TIME_COLUMNS, LineColumns
 from callboard.traffic.reading import (
     Format,
@@ -43,7 +45,6 @@ from callboard.traffic.reading import (
     named_by,
     read_events,
 )
-from callboard.traffic.records import LINE_BYTES_MAX, elements
 from callboard.traffic.times import TimeFormat
 from callboard.traffic.unpacking import cut_lines
 

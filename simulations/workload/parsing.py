@@ -31,10 +31,11 @@ import zstandard
 
 from callboard.log.errors import InvalidArgument
 from callboard.log.limits import KEY_BYTES_MAX, MESSAGE_BYTES_DEFAULT
-from callboard.traffic.event import Event
+from callboard.traffic.event import LINE_BYTES_MAX, Event
+from callboard.traffic.json_arrays import elements
 from callboard.traffic.lines import BadLine, LineColumns, Parse
+from callboard.traffic.quoted_records import is_left_open, quoted_records
 from callboard.traffic.reading import Format, bare_line, parser_of
-from callboard.traffic.records import LINE_BYTES_MAX, elements, is_left_open, joined
 from callboard.traffic.times import parse_time
 from callboard.traffic.unpacking import UNPACKED_BYTES_MAX, ZSTD_FED_BYTES, cut_lines, unpacked_zstd
 
@@ -285,7 +286,7 @@ def parse_records(
     """In a task: rows of `path` and `line`, whole files of CSV in order, whose records may have several lines each."""
     for path, of_file in groupby(_path_lines(batches), key=itemgetter(0)):
         block, rows = _new_block(parsing, path, 0), _WaitingRows()
-        for number, record in joined(map(itemgetter(1), of_file), separator):
+        for number, record in quoted_records(map(itemgetter(1), of_file), separator):
             block.lines = number - 1
             _parse_line(parsing, block, record.removesuffix(b"\n"), rows)
             if len(rows) >= _LINES_AT_A_TIME:

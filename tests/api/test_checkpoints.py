@@ -33,7 +33,6 @@ CALLS: dict[str, Call] = {
     "stats": lambda runtime, topic: runtime.stats(),
     "groups": lambda runtime, topic: runtime.groups(),
     "delayed().list": lambda runtime, topic: topic.delayed().list(),
-    "delayed().page": lambda runtime, topic: topic.delayed().page("", 10),
     "delayed().next": lambda runtime, topic: topic.delayed().next(),
     "delayed().count": lambda runtime, topic: topic.delayed().count(),
     "delayed().cancel": lambda runtime, topic: topic.delayed().cancel([]),

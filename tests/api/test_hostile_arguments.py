@@ -323,7 +323,6 @@ CALLS: dict[str, Call] = {
     "Producer.next_sequence": Call({}),
     "DelayedMessages.list": Call({}),
     "DelayedMessages.next": Call({}),
-    "DelayedMessages.page": Call({"after": "", "limit": 10}),
     "DelayedMessages.cancel": Call({"receipts": []}),
     "DelayedMessages.cancel_ids": Call({"partition": 0, "schedule_ids": [0]}),
     "Schedule.next": Call({}),

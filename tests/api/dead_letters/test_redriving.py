@@ -11,7 +11,8 @@ import pytest
 import trio
 
 import callboard
-from callboard.dead_letters import topics as dead_letter_topics
+from callboard.dead_letters import forwarded
+from callboard.dead_letters.handled import HandledLetters
 from callboard.log.limits import Limits
 
 
@@ -167,7 +168,7 @@ async def test_a_redrive_that_is_cut_off_ends_as_cancelled_when_nothing_can_be_s
         async def refuse(*_: object) -> None:
             raise callboard.DiskFull("no space")
 
-        monkeypatch.setattr(callboard.DeadLetterTopic, "_handle", refuse)
+        monkeypatch.setattr(HandledLetters, "settle", refuse)
         with trio.move_on_after(1.5) as scope:
             await letters.redrive(rate=1)
         assert scope.cancelled_caught
@@ -263,7 +264,7 @@ async def test_a_redrive_leaves_the_producers_of_the_target_alone(
     autojump_clock: Any, world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many messages are sent back, those who publish there as producers go on."""
-    monkeypatch.setattr(dead_letter_topics, "READ_RECORDS", 2)
+    monkeypatch.setattr(forwarded, "READ_RECORDS", 2)
     async with world.open(limits=Limits(producers=4)) as runtime:
         await runtime.create_topic("dead")
         orders = await runtime.create_topic("orders")

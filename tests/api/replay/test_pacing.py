@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.log.errors import InvalidArgument
-from callboard.replay.pacing import BUCKETS, MAX_SPEED, LatenessMeter, Pace, TimeLine, check_speed, due_count
+from callboard.replay.lateness import BUCKETS, LatenessMeter
+from callboard.replay.pacing import MAX_SPEED, Pace, TimeLine, check_speed, due_count
 
 LATE = st.floats(0, 1e6, allow_nan=False)
 

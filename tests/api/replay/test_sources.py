@@ -133,7 +133,8 @@ async def test_a_lane_goes_on_behind_any_last_record(
 async def all_of(lane: ReplayLane) -> list[tuple[ReplayPosition, bytes | None, int]]:
     """All that a lane has: origin, value and position in time."""
     found: list[tuple[ReplayPosition, bytes | None, int]] = []
-    while (timed := await lane.next()) is not None:
+    while (sent := await lane.next()) is not None:
+        ((_, timed),) = sent
         found += zip(origins(timed), timed.columns.value_list(), timed.positions, strict=True)
     await lane.aclose()
     return found

@@ -12,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.log.errors import InvalidArgument
+from callboard.traffic.event import LINE_BYTES_MAX
+from callboard.traffic.json_arrays import elements
 from callboard.traffic.lines import LineColumns
+from callboard.traffic.quoted_records import is_left_open, quoted_records
 from callboard.traffic.reading import Format, Tally, read_events
-from callboard.traffic.records import LINE_BYTES_MAX, elements, is_left_open, joined
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text('"\\[]{},: \n\u20ac', max_size=8),
@@ -104,7 +106,7 @@ def test_records_of_csv_are_joined_as_the_library_reads_them(rows: list[list[str
     lines = written.getvalue().encode().splitlines(keepends=True)
     found = [
         next(csv.reader(io.StringIO(record.decode(), newline=""), delimiter=separator))
-        for _, record in joined(lines, separator)
+        for _, record in quoted_records(lines, separator)
     ]
     assert found == rows
 
@@ -117,7 +119,7 @@ def test_lines_are_joined_only_behind_one_that_leaves_a_quote_open(
     lines = [text.encode() for text in texts]
     if are_closed:
         lines = [line for line in lines if not is_left_open(line, b",")]
-    records = list(joined(lines, ","))
+    records = list(quoted_records(lines, ","))
     if not any(is_left_open(line, b",") for line in lines):
         assert records == [(number, line + b"\n") for number, line in enumerate(lines, start=1)]
     assert b"".join(record for _, record in records) == b"".join(line + b"\n" for line in lines)

@@ -7,7 +7,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.traffic.records import LINE_BYTES_MAX
+from callboard.traffic.event import LINE_BYTES_MAX
 from callboard.traffic.unpacking import ZSTD_FED_BYTES, cut_lines, unpacked_zstd
 
 

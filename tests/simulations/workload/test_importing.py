@@ -15,9 +15,9 @@ from callboard.log.errors import InvalidArgument, LogCorrupt, RecordingInvalid
 from callboard.simulations.workload.importing import import_traffic
 from callboard.simulations.workload.storage import recording_rows, told_errors
 from callboard.spark.slices import read_manifest
+from callboard.traffic.event import LINE_BYTES_MAX
 from callboard.traffic.lines import LineColumns
 from callboard.traffic.reading import Format, Tally, read_events
-from callboard.traffic.records import LINE_BYTES_MAX
 
 NASA_EVENTS = 30_969  # tail -n +2 nasa_19950801.tsv | wc -l
 NASA_KEYS = 2_365  # ... | cut -f1 | sort -u | wc -l

@@ -9,19 +9,20 @@ interleaved pairs: each pair measures Callboard and the bare file right after ea
 from __future__ import annotations
 
 import statistics
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
 import attrs
 import click
 import trio
-from rich.console import Console
+from rich.console import Console, RenderableType
 
+from callboard.cli.answers import CommandAnswer
 from callboard.cli.files import BareFile, temporary_directory
 from callboard.cli.interruption import run, telling_end
 from callboard.cli.options import FiniteFloat, json_option
-from callboard.cli.output import facts, print_json, say, show, table
+from callboard.cli.output import facts, table
 from callboard.control.plain import plain
 from callboard.log.errors import InvalidArgument
 from callboard.log.limits import BATCH_BYTES_MAX
@@ -291,7 +292,7 @@ def bench(
     only: tuple[str, ...],
     folder: str | None,
     as_json: bool,
-) -> None:
+) -> int:
     """Measure publishing, consuming and latency. Rates are compared with bare synced writes of the same bytes."""
     for part in only:
         if not any(part in name for name in MEASURES):
@@ -311,21 +312,19 @@ def bench(
         found = run(work)
     measured = [line for line in found if isinstance(line, Measured)]
     latencies = [line for line in found if isinstance(line, BenchLatency)]
-    if as_json:
-        print_json({"measured": plain(measured), "latency": plain(latencies)})
-        return
+    document = {"measured": plain(measured), "latency": plain(latencies)}
+    said = filter(None, [noise(measured)])
+    return CommandAnswer(document, _tables(measured, latencies), said=said).print(as_json=as_json)
+
+
+def _tables(measured: Sequence[Measured], latencies: Sequence[BenchLatency]) -> Iterator[RenderableType]:
     if measured:
         heads = ("work", "msg/s", "append msg/s", "of append", "worst to best", "of overwrite")
-        show(table(heads, map(_row, measured)), "", facts(LEGEND))
-        if warning := noise(measured):
-            say(warning)
+        yield from (table(heads, map(_row, measured)), "", facts(LEGEND))
+    if measured and latencies:
+        yield ""
     if latencies:
         rows = [
             (one.name, *(f"{s * 1e3:,.2f} ms" for s in (one.p50, one.p99, one.worst))) for one in latencies
         ]
-        show(
-            *([""] if measured else []),
-            table(("latency", "p50", "p99", "worst"), rows),
-            "",
-            facts(LATENCY_LEGEND),
-        )
+        yield from (table(("latency", "p50", "p99", "worst"), rows), "", facts(LATENCY_LEGEND))

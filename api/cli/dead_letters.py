@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
+from itertools import chain
 from typing import Any, Final
 
+import attrs
 import click
 import trio
 
 from callboard.actors.names import check_name, no_group, no_topic
+from callboard.cli.answers import CommandAnswer, answering, listed
+from callboard.cli.asking import ask, ask_all, asking
 from callboard.cli.command_line import CommandGroup
-from callboard.cli.inspect import ask_runtime, asking
 from callboard.cli.interruption import run
-from callboard.cli.options import FiniteFloat, directory_option, json_option
-from callboard.cli.output import counted, legible, print_json, say, show, table
+from callboard.cli.options import FiniteFloat, directory_option
+from callboard.cli.output import counted, legible, say
 from callboard.log.errors import InvalidArgument
 from callboard.log.limits import NAME_BYTES_MAX
 from callboard.offline import require_directory
@@ -79,25 +82,15 @@ def dead_letters() -> None:
     "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Print no more than this."
 )
 @directory_option
-@json_option
-def list_letters(
-    topic: str,
-    limit: int,
-    directory: str,
-    as_json: bool,
-    **chosen: Any,
-) -> None:
+@answering
+def list_letters(topic: str, limit: int, directory: str, **chosen: Any) -> CommandAnswer:
     """Print dead letters, a line each. Left out are those that were redriven or purged."""
     choice = _choice(topic, **chosen)
     rest = {**choice, "limit": str(limit)}
-    found, kept = ask_runtime(directory, {"verb": "list_dead", **rest}, {"verb": "list_kept", **rest})
+    found, kept = ask_all(directory, {"verb": "list_dead", **rest}, {"verb": "list_kept", **rest})
     found = [*found, *(letter for each in kept for letter in each["letters"])][:limit]
     if not found:
         _check_choice(directory, choice, is_kept=bool(kept))
-    if as_json:
-        for letter in found:
-            print_json(letter)
-        return
     rows = [
         (
             f"{letter['topic']}/{letter['partition']}@{letter['offset']}",
@@ -109,29 +102,29 @@ def list_letters(
         )
         for letter in found
     ]
-    if rows:
-        heads = ("from", "group", "attempts", "failed", "reason", "value")
-        show(table(heads, rows, words=("from", "group", "failed", "reason", "value")))
-    _tell_kept(topic, kept)
+    heads = ("from", "group", "attempts", "failed", "reason", "value")
+    words = ("from", "group", "failed", "reason", "value")
+    answer = listed(found, heads, rows, words=words, is_stream=True)
+    return attrs.evolve(answer, said=_kept_lines(topic, kept))
 
 
-def _tell_kept(topic: str, kept: list[dict[str, Any]]) -> None:
+def _kept_lines(topic: str, kept: list[dict[str, Any]]) -> Iterator[str]:
     """What partitions keep, by group, and how that is moved on."""
     for each in kept:
         name = legible(each["group"], NAME_BYTES_MAX)
         what = f"{counted(each['messages'], 'dead letter')} of group {name} {'is' if each['messages'] == 1 else 'are'}"
         if each["dead_letter_topic"] is None:
-            say(
+            yield (
                 f"{what} kept in the partitions of {topic}, since the group names no dead_letter_topic. To redrive or"
                 f" purge, name one: `callboard group alter {name} dead_letter_topic=TOPIC`"
             )
         else:
-            say(f"{what} not forwarded yet from {topic} to {each['dead_letter_topic']}")
+            yield f"{what} not forwarded yet from {topic} to {each['dead_letter_topic']}"
 
 
 def _check_choice(directory: str, choice: dict[str, str], *, is_kept: bool) -> None:
     """Nothing was found: tell why. Raises for a group or topic that is not there."""
-    (found,) = ask_runtime(directory, {"verb": "stats"})
+    found = ask(directory, "stats")
     topics = {partition["topic"] for partition in found["partitions"]}
     groups = {group["name"] for group in found["groups"]}
     for name, known, error in (
@@ -154,37 +147,23 @@ def _check_choice(directory: str, choice: dict[str, str], *, is_kept: bool) -> N
 @choosing
 @click.option("--full", is_flag=True, help="Tell reasons apart that differ only in numbers and details.")
 @directory_option
-@json_option
-def count(
-    topic: str,
-    full: bool,
-    directory: str,
-    as_json: bool,
-    **chosen: Any,
-) -> None:
+@answering
+def count(topic: str, full: bool, directory: str, **chosen: Any) -> CommandAnswer:
     """Count dead letters by group, and by what their reasons share."""
     choice = _choice(topic, **chosen)
     rest = {**choice, "full": "yes"} if full else choice
-    found, kept = ask_runtime(directory, {"verb": "count_dead", **rest}, {"verb": "count_kept", **rest})
+    found, kept = ask_all(directory, {"verb": "count_dead", **rest}, {"verb": "count_kept", **rest})
     rows = found + [
         {"group": of["group"], **each, "kept_of": of["group"]} for of in kept for each in of["reasons"]
     ]
     if not rows:
         _check_choice(directory, choice, is_kept=bool(kept))
-    if as_json:
-        print_json(rows)
-        return
-    if rows:
-        cells = [
-            (
-                legible(each["group"], NAME_BYTES_MAX),
-                legible(each["reason"], REASON_SHOWN),
-                f"{each['messages']:,}",
-            )
-            for each in rows
-        ]
-        show(table(("group", "reason", "messages"), cells, words=("group", "reason")))
-    _tell_kept(topic, kept)
+    cells = [
+        (legible(each["group"], NAME_BYTES_MAX), legible(each["reason"], REASON_SHOWN), each["messages"])
+        for each in rows
+    ]
+    answer = listed(rows, ("group", "reason", "messages"), cells, words=("group", "reason"))
+    return attrs.evolve(answer, said=_kept_lines(topic, kept))
 
 
 @dead_letters.command()
@@ -197,7 +176,7 @@ def count(
 )
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @directory_option
-@json_option
+@answering
 def redrive(
     topic: str,
     to: str | None,
@@ -205,9 +184,8 @@ def redrive(
     rate: float | None,
     dry_run: bool,
     directory: str,
-    as_json: bool,
     **chosen: Any,
-) -> None:
+) -> CommandAnswer:
     """Publish dead letters again, for the groups that gave them up.
 
     Running it twice publishes nothing twice.
@@ -216,24 +194,19 @@ def redrive(
     request |= {"rate": "" if rate is None else repr(rate), "dry_run": "yes" if dry_run else ""}
     part = PART if rate is None else max(1, min(PART, int(rate * PART_S)))
     if dry_run:
-        done = ask_runtime(directory, request | {"limit": "" if limit is None else str(limit)})
+        done = ask_all(directory, request | {"limit": "" if limit is None else str(limit)})
     else:
         done = _in_parts(directory, request, limit, part, 0.0 if rate is None else 1 / rate)
     messages, passed_over = sum(each["messages"] for each in done), done[-1]["passed_over"]
-    if as_json:
-        print_json({"messages": messages, "passed_over": passed_over, "dry_run": dry_run})
-        return
-    say(f"{'would redrive' if dry_run else 'redrove'} {counted(messages, 'dead letter')} of {topic}")
-    for why, count in passed_over.items():
-        say(f"passed over {count:,}: {why}")
-    if not messages:
-        _look_for_kept(directory, topic)
+    words = f"{'would redrive' if dry_run else 'redrove'} {counted(messages, 'dead letter')} of {topic}"
+    passed = (f"passed over {count:,}: {why}" for why, count in passed_over.items())
+    said = chain([words], passed, () if messages else _kept_instead(directory, topic))
+    return CommandAnswer({"messages": messages, "passed_over": passed_over, "dry_run": dry_run}, said=said)
 
 
-def _look_for_kept(directory: str, topic: str) -> None:
-    """Nothing was found to be done: tell what partitions of the topic keep, which is no use here."""
-    (kept,) = ask_runtime(directory, {"verb": "count_kept", **_choice(topic)})
-    _tell_kept(topic, kept)
+def _kept_instead(directory: str, topic: str) -> Iterator[str]:
+    """Nothing was found to be done: what partitions of the topic keep, which is no use here."""
+    yield from _kept_lines(topic, ask(directory, "count_kept", **_choice(topic)))
 
 
 def _in_parts(
@@ -248,12 +221,12 @@ def _in_parts(
     async def work() -> list[Any]:
         found: list[Any] = []
         left = limit
-        async with asking(directory) as ask:
-            ends = await ask("ends_of_dead", topic=request["topic"])
+        async with asking(directory) as ask_one:
+            ends = await ask_one("ends_of_dead", topic=request["topic"])
             bound = {"below": " ".join(map(str, ends))}
             while True:
                 most = part if left is None else min(left, part)
-                answer = await ask(**request, **bound, limit=str(most))
+                answer = await ask_one(**request, **bound, limit=str(most))
                 found.append(answer)
                 count = answer if isinstance(answer, int) else answer["messages"]
                 left = None if left is None else left - count
@@ -270,15 +243,8 @@ def _in_parts(
 @click.option("--limit", type=click.IntRange(min=1), default=None, help="Stop after this many.")
 @click.option("--yes", is_flag=True, help="Do it; without, nothing is done.")
 @directory_option
-@json_option
-def purge(
-    topic: str,
-    limit: int | None,
-    yes: bool,
-    directory: str,
-    as_json: bool,
-    **chosen: Any,
-) -> None:
+@answering
+def purge(topic: str, limit: int | None, yes: bool, directory: str, **chosen: Any) -> CommandAnswer:
     """Remove dead letters for good. They are listed and redriven no more."""
     if not yes:
         raise InvalidArgument(
@@ -286,9 +252,7 @@ def purge(
         )
     request = {"verb": "purge_dead", **_choice(topic, **chosen)}
     done = sum(_in_parts(directory, request, limit, PURGED_AT_A_TIME))
-    if as_json:
-        print_json({"purged": done})
-    else:
-        say(f"purged {counted(done, 'dead letter')} of {topic}")
-        if not done:
-            _look_for_kept(directory, topic)
+    words = f"purged {counted(done, 'dead letter')} of {topic}"
+    return CommandAnswer(
+        {"purged": done}, said=chain([words], () if done else _kept_instead(directory, topic))
+    )

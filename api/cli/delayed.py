@@ -12,11 +12,12 @@ from typing import Any, Final
 import click
 
 from callboard.actors.names import check_name
+from callboard.cli.answers import CommandAnswer, answering, listed
+from callboard.cli.asking import ask_all, asking
 from callboard.cli.command_line import CommandGroup
-from callboard.cli.inspect import ask_runtime, asking
 from callboard.cli.interruption import run
 from callboard.cli.options import directory_option, json_option
-from callboard.cli.output import counted, legible, print_json, say, show, table
+from callboard.cli.output import counted, legible, say
 from callboard.offline import require_directory
 
 IDS_AT_A_TIME: Final = 1000
@@ -62,8 +63,8 @@ def list_delayed(topic: str, limit: int, is_all: bool, directory: str, as_json: 
         run(partial(_print_all, directory, topic, as_json=as_json))
         return
     request = {"verb": "list_delayed", "topic": topic, "count": str(limit)}
-    found, statistics = ask_runtime(directory, request, {"verb": "stats"})
-    _print(found, topic, as_json=as_json)
+    found, statistics = ask_all(directory, request, {"verb": "stats"})
+    _listed(found, topic).print(as_json=as_json)
     _say_damages(statistics, topic)
 
 
@@ -74,7 +75,7 @@ async def _print_all(directory: str, topic: str, *, as_json: bool) -> None:
         while True:
             page = await ask("page_delayed", topic=topic, after=after, count=str(PAGE))
             if page or not after:
-                _print(page, topic, as_json=as_json)
+                _listed(page, topic).print(as_json=as_json)
             if not page:
                 break
             after = f"{page[-1]['partition']} {page[-1]['schedule_id']}"
@@ -88,11 +89,7 @@ def _say_damages(statistics: dict[str, Any], topic: str) -> None:
             say(f"{topic}/{each['partition']} (delayed): {damage}")
 
 
-def _print(found: Sequence[dict[str, Any]], topic: str, *, as_json: bool) -> None:
-    if as_json:
-        for message in found:
-            print_json(message)
-        return
+def _listed(found: Sequence[dict[str, Any]], topic: str) -> CommandAnswer:
     rows = [
         (
             str(message["partition"]),
@@ -103,26 +100,23 @@ def _print(found: Sequence[dict[str, Any]], topic: str, *, as_json: bool) -> Non
         )
         for message in found
     ]
-    if rows:
-        show(table(("partition", "id", "due", "key", "value"), rows, words=("due", "key", "value")))
-    else:
-        say(f"no delayed messages of {topic}")
+    heads = ("partition", "id", "due", "key", "value")
+    words = ("due", "key", "value")
+    return listed(found, heads, rows, words=words, nothing=f"no delayed messages of {topic}", is_stream=True)
 
 
 @delayed.command()
 @click.argument("topic")
 @directory_option
-@json_option
-def count(topic: str, directory: str, as_json: bool) -> None:
+@answering
+def count(topic: str, directory: str) -> CommandAnswer:
     """Count the messages that wait."""
     check_name(topic, "topic")
     request = {"verb": "count_delayed", "topic": topic}
-    messages, statistics = ask_runtime(directory, request, {"verb": "stats"})
-    if as_json:
-        print_json({"topic": topic, "messages": messages})
-    else:
-        show(f"{counted(messages, 'message')} of {topic} {'waits' if messages == 1 else 'wait'}")
+    messages, statistics = ask_all(directory, request, {"verb": "stats"})
     _say_damages(statistics, topic)
+    words = f"{counted(messages, 'message')} of {topic} {'waits' if messages == 1 else 'wait'}"
+    return CommandAnswer({"topic": topic, "messages": messages}, [words])
 
 
 @delayed.command()
@@ -130,8 +124,8 @@ def count(topic: str, directory: str, as_json: bool) -> None:
 @click.argument("partition", type=click.IntRange(0, NUMBER_MAX))
 @click.argument("ids", type=click.IntRange(0, ID_MAX), nargs=-1, required=True)
 @directory_option
-@json_option
-def cancel(topic: str, partition: int, ids: tuple[int, ...], directory: str, as_json: bool) -> None:
+@answering
+def cancel(topic: str, partition: int, ids: tuple[int, ...], directory: str) -> CommandAnswer:
     """Have messages never come to TOPIC. Those with these IDS in PARTITION are meant, as `list` prints them."""
     check_name(topic, "topic")
     request = {"verb": "cancel_delayed", "topic": topic, "partition": str(partition)}
@@ -139,9 +133,7 @@ def cancel(topic: str, partition: int, ids: tuple[int, ...], directory: str, as_
         request | {"ids": " ".join(map(str, ids[start : start + IDS_AT_A_TIME]))}
         for start in range(0, len(ids), IDS_AT_A_TIME)
     ]
-    done = [each for found in ask_runtime(directory, *requests) for each in found]
-    if as_json:
-        print_json({"topic": topic, "partition": partition, "cancelled": done})
-    else:
-        others = "" if len(done) == len(ids) else "; the others do not wait"
-        say(f"cancelled {len(done):,} of {counted(len(ids), 'message')}{others}")
+    done = [each for found in ask_all(directory, *requests) for each in found]
+    others = "" if len(done) == len(ids) else "; the others do not wait"
+    said = f"cancelled {len(done):,} of {counted(len(ids), 'message')}{others}"
+    return CommandAnswer({"topic": topic, "partition": partition, "cancelled": done}, said=[said])

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any, Final
 
 import click
+from rich.console import RenderableType
 
 from callboard.actors.names import OWN_GROUPS, check_name, check_not_own_group
 from callboard.actors.settings import GROUP_FIELDS
+from callboard.cli.answers import CommandAnswer, answering, listed
+from callboard.cli.asking import ask
 from callboard.cli.command_line import CommandGroup
-from callboard.cli.inspect import ask_runtime
-from callboard.cli.options import all_option, directory_option, json_option, zoned
-from callboard.cli.output import facts, print_json, say, show, table
+from callboard.cli.options import all_option, directory_option, zoned
+from callboard.cli.output import facts, table
 from callboard.cli.topics import alter_settings, delete_named, setting_rows, settings_argument
 from callboard.control.verbs import is_negative, parse_place
 from callboard.log.errors import InvalidArgument
@@ -36,10 +38,10 @@ def group() -> None:
 @group.command("list")
 @all_option
 @directory_option
-@json_option
-def list_groups(directory: str, with_own: bool, as_json: bool) -> None:
+@answering
+def list_groups(directory: str, with_own: bool) -> CommandAnswer:
     """List groups with their members and lag."""
-    (found,) = ask_runtime(directory, {"verb": "stats"})
+    found = ask(directory, "stats")
     found["groups"] = [each for each in found["groups"] if with_own or each["name"] not in OWN_GROUPS]
     stands = [place for partition in found["partitions"] for place in partition["groups"]]
     rows = []
@@ -47,67 +49,61 @@ def list_groups(directory: str, with_own: bool, as_json: bool) -> None:
         own = [place for place in stands if place["group_id"] == each["group_id"]]
         each["lag"] = sum(place["pending"] for place in own)
         each["in_flight"] = sum(place["leased"] for place in own)
-        counts = (f"{each[key]:,}" for key in ("members", "lag", "in_flight"))
-        rows.append((each["name"], each["pattern"] or ", ".join(each["topics"]), *counts))
-    if as_json:
-        print_json(found["groups"])
-    elif rows:
-        show(table(("group", "topics", "members", "lag", "in flight"), rows, words=("group", "topics")))
-    else:
-        say("no groups")
+        topics = each["pattern"] or ", ".join(each["topics"])
+        rows.append((each["name"], topics, each["members"], each["lag"], each["in_flight"]))
+    heads = ("group", "topics", "members", "lag", "in flight")
+    return listed(found["groups"], heads, rows, words=("group", "topics"), nothing="no groups")
 
 
 @group.command()
 @click.argument("name")
 @directory_option
-@json_option
-def describe(name: str, directory: str, as_json: bool) -> None:
+@answering
+def describe(name: str, directory: str) -> CommandAnswer:
     """Show a group's settings, members and offsets."""
     check_name(name, "group")
-    (found,) = ask_runtime(directory, {"verb": "describe_group", "group": name})
-    if as_json:
-        print_json(found)
-        return
-    about = found["group"]
+    found = ask(directory, "describe_group", group=name)
+    return CommandAnswer(found, _description(name, found["group"], found["places"]))
+
+
+def _description(name: str, about: dict[str, Any], places: list[dict[str, Any]]) -> Iterator[RenderableType]:
     read = [] if about["pattern"] is None else [("pattern", about["pattern"])]
-    show(facts([*read, *setting_rows(about["settings"], GROUP_FIELDS)], title=f"group {name}"), "")
+    yield facts([*read, *setting_rows(about["settings"], GROUP_FIELDS)], title=f"group {name}")
+    yield ""
     owned = {each["consumer"]: each["assigned"] for each in about["consumers"]}
-    rows = [
+    members = [
         (
             f"{each['consumer']}",
-            each["name"] or "",
+            each["name"],
             ", ".join(each["topics"]),
             " ".join(f"{topic}/{partition}" for topic, partition in owned[each["consumer"]]),
-            f"{each['in_flight']:,}",
+            each["in_flight"],
             (each["oldest_leased"] or "")[:19],
         )
         for each in about["consumers"]
     ]
-    if rows:
+    if members:
         heads = ("consumer", "name", "topics", "owns", "in flight", "oldest leased")
-        show(table(heads, rows, words=("name", "topics", "owns")), "")
-    places = [
+        yield table(heads, members, words=("name", "topics", "owns"))
+        yield ""
+    rows = [
         (
             f"{place['topic']}/{place['partition']}",
-            f"{place['floor']:,}",
-            f"{place['end']:,}",
-            f"{place['lag']:,}",
-            f"{place['in_flight']:,}",
-            f"{place['dead']:,}",
+            *(place[key] for key in ("floor", "end", "lag", "in_flight", "dead")),
             (place["oldest_unsettled"] or "")[:19],
         )
-        for place in found["places"]
+        for place in places
     ]
     place_heads = ("partition", "floor", "end", "lag", "in flight", "dead", "oldest unsettled")
-    show(table(place_heads, places, words=("partition",)))
+    yield table(place_heads, rows, words=("partition",))
 
 
 @group.command("alter")
 @click.argument("name")
 @settings_argument
 @directory_option
-@json_option
-def alter_group(name: str, settings: tuple[str, ...], directory: str, as_json: bool) -> None:
+@answering
+def alter_group(name: str, settings: tuple[str, ...], directory: str) -> CommandAnswer:
     """Change settings of a group. All but those that are fixed once it exists, such as `mode` and `start`, can change.
 
     Printed is what has changed. Also while a runtime has the directory open with control=True: they hold for its
@@ -115,7 +111,7 @@ def alter_group(name: str, settings: tuple[str, ...], directory: str, as_json: b
     """
     check_name(name, "group")
     check_not_own_group(name)
-    alter_settings("group", name, settings, directory, as_json=as_json)
+    return alter_settings("group", name, settings, directory)
 
 
 def where(command: Command) -> Command:
@@ -149,8 +145,8 @@ class Seek(click.Command):
 @click.argument("to")
 @where
 @directory_option
-@json_option
-def seek(name: str, to: str, topic: str | None, partition: int | None, directory: str, as_json: bool) -> None:
+@answering
+def seek(name: str, to: str, topic: str | None, partition: int | None, directory: str) -> CommandAnswer:
     """Have a group go on from TO. That is beginning, end, an instant (ISO 8601, UTC without a zone), or an offset of
     one partition, as TOPIC/PARTITION@OFFSET, or alone where only one partition is meant.
 
@@ -160,7 +156,7 @@ def seek(name: str, to: str, topic: str | None, partition: int | None, directory
     place = parse_place(to)
     if isinstance(place, datetime):
         to = zoned(to).isoformat()
-    _seek(name, to, topic, partition, directory, as_json)
+    return _seek(name, to, topic, partition, directory)
 
 
 def _of_message(to: str, topic: str | None, partition: int | None) -> tuple[str, str | None, int | None]:
@@ -185,30 +181,27 @@ def _of_message(to: str, topic: str | None, partition: int | None) -> tuple[str,
 @click.argument("name")
 @where
 @directory_option
-@json_option
-def reset(name: str, topic: str | None, partition: int | None, directory: str, as_json: bool) -> None:
+@answering
+def reset(name: str, topic: str | None, partition: int | None, directory: str) -> CommandAnswer:
     """Have a group begin anew, where its setting `start` says."""
-    _seek(name, "", topic, partition, directory, as_json)
+    return _seek(name, "", topic, partition, directory)
 
 
-def _seek(
-    name: str, to: str, topic: str | None, partition: int | None, directory: str, as_json: bool
-) -> None:
+def _seek(name: str, to: str, topic: str | None, partition: int | None, directory: str) -> CommandAnswer:
     check_name(name, "group")
     check_not_own_group(name)
-    request = {
-        "verb": "seek_group",
-        "group": name,
-        "to": to,
-        "topic": "" if topic is None else check_name(topic, "topic"),
-        "partition": "" if partition is None else str(partition),
-    }
-    (found,) = ask_runtime(directory, request)
-    if as_json:
-        print_json({"name": name, "places": found})
-        return
-    for place in found:
-        say(f"group {name} goes on from {place['topic']}/{place['partition']}@{place['offset']}")
+    places = ask(
+        directory,
+        "seek_group",
+        group=name,
+        to=to,
+        topic="" if topic is None else check_name(topic, "topic"),
+        partition="" if partition is None else str(partition),
+    )
+    said = [
+        f"group {name} goes on from {each['topic']}/{each['partition']}@{each['offset']}" for each in places
+    ]
+    return CommandAnswer({"name": name, "places": places}, said=said)
 
 
 @group.command()
@@ -216,8 +209,8 @@ def _seek(
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--drop-dead-letters", is_flag=True, help="Those that its partitions keep go with it.")
 @directory_option
-@json_option
-def delete(name: str, yes: bool, drop_dead_letters: bool, directory: str, as_json: bool) -> None:
+@answering
+def delete(name: str, yes: bool, drop_dead_letters: bool, directory: str) -> CommandAnswer:
     """Forget a group: its place in every topic is lost.
 
     A group whose partitions keep dead letters is only deleted with --drop-dead-letters. Also while a runtime has the
@@ -230,4 +223,4 @@ def delete(name: str, yes: bool, drop_dead_letters: bool, directory: str, as_jso
         " GroupNotFound."
     )
     more = {"drop_dead_letters": "yes"} if drop_dead_letters else {}
-    delete_named("group", name, directory, question, yes=yes, as_json=as_json, **more)
+    return delete_named("group", name, directory, question, yes=yes, **more)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any
 
 import attrs
 import click
 
 from callboard.cli import exits
+from callboard.cli.answers import CommandAnswer
 from callboard.cli.interruption import run
 from callboard.cli.journals import PartitionReset, content_problems, reset_groups, with_contents
 from callboard.cli.options import directory_option, json_option
-from callboard.cli.output import Advance, counted, print_json, progress, show, size_text
+from callboard.cli.output import Advance, counted, progress, size_text
 from callboard.log.errors import CallboardError
 from callboard.log.host.clock import HostClock
 from callboard.log.offline.found import LogKind, Problem
@@ -41,20 +43,23 @@ def verify(directory: str, as_json: bool) -> int:
             return await with_contents(offline, report), names
 
     report, names = run(work)
-    if as_json:
-        logs = [_log(log, names) for log in report.logs]
-        totals = {"ok": report.ok, "records": report.records, "size_bytes": report.size_bytes}
-        named = [log for log in report.partitions if _holds_messages(log)]
-        totals |= {"partitions": len(named), "messages": sum(log.records for log in named)}
-        print_json({**totals, "logs": logs})
-    else:
-        for log in report.logs:
-            for problem in log.problems:
-                show(_line(log, problem, names, "DAMAGED"))
-            for note in log.notes:
-                show(_line(log, note, names, "note"))
-        show(_summary(report))
-    return exits.OK if report.ok else exits.DAMAGED
+    named = [log for log in report.partitions if _holds_messages(log)]
+    document = {
+        "ok": report.ok,
+        "records": report.records,
+        "size_bytes": report.size_bytes,
+        "partitions": len(named),
+        "messages": sum(log.records for log in named),
+        "logs": [_log(log, names) for log in report.logs],
+    }
+    lines = [
+        _line(log, problem, names, what)
+        for log in report.logs
+        for what, problems in (("DAMAGED", log.problems), ("note", log.notes))
+        for problem in problems
+    ]
+    code = exits.OK if report.ok else exits.DAMAGED
+    return CommandAnswer(document, [*lines, _summary(report)], code=code).print(as_json=as_json)
 
 
 @click.command()
@@ -101,18 +106,16 @@ def repair(dry_run: bool, groups: tuple[str, ...], accept: bool, directory: str,
             return report, resets, [*report.left, *senseless], names
 
     report, resets, left, names = run(work)
-    if as_json:
-        found = _repaired(report, names)
-        found["resets"] = [attrs.asdict(reset) for reset in resets]
-        found["left"] = [attrs.asdict(problem) for problem in left]
-        print_json(found)
-    else:
-        _tell_resets(resets, dry_run)
-        for problem in left:
-            show(f"left alone: {_label(problem.path, names)}: {problem.message}")
-        _tell_repair(report, names, is_all=not resets and not left)
+    document = _repaired(report, names)
+    document["resets"] = [attrs.asdict(reset) for reset in resets]
+    document["left"] = [attrs.asdict(problem) for problem in left]
+    lines = chain(
+        _reset_lines(resets, dry_run),
+        [f"left alone: {_label(problem.path, names)}: {problem.message}" for problem in left],
+        _repair_lines(report, names, is_all=not resets and not left),
+    )
     is_left = bool(left) or (dry_run and bool(report.actions or resets))
-    return exits.DAMAGED if is_left else exits.OK
+    return CommandAnswer(document, lines, code=exits.DAMAGED if is_left else exits.OK).print(as_json=as_json)
 
 
 async def _names(offline: OfflineDirectory) -> Names:
@@ -174,32 +177,32 @@ def _summary(report: VerifyReport) -> str:
     )
 
 
-def _tell_resets(resets: list[PartitionReset], dry_run: bool) -> None:
+def _reset_lines(resets: list[PartitionReset], dry_run: bool) -> Iterator[str]:
     would = "would be " if dry_run else ""
     for reset in resets:
-        show(
+        yield (
             f"{would}reset: {reset.label}: group {reset.group}: {reset.forgotten_records:,} journal records"
             f" {would}forgotten; what is not settled is delivered again from offset {reset.floor} on,"
             f" {reset.settled_above:,} offsets above it stay settled"
         )
         for path in reset.quarantined:
-            show(f"kept: {path}")
+            yield f"kept: {path}"
 
 
-def _tell_repair(report: RepairReport, names: Names, *, is_all: bool) -> None:
+def _repair_lines(report: RepairReport, names: Names, *, is_all: bool) -> Iterator[str]:
     for action in report.actions:
-        show(f"{action.kind}: {_label(action.path, names)}: {action.message}")
+        yield f"{action.kind}: {_label(action.path, names)}: {action.message}"
     for path, first, last in report.lost:
         word = "would be given up" if report.dry_run else "given up"
-        show(f"lost: {_label(path, names)}: {_offsets(first, last) or 'no offset'} {word}")
+        yield f"lost: {_label(path, names)}: {_offsets(first, last) or 'no offset'} {word}"
     for path in report.quarantined:
-        show(f"kept: {path}")
+        yield f"kept: {path}"
     if not report.actions:
-        show("nothing is damaged: nothing to do" if is_all else "no bytes are damaged")
+        yield "nothing is damaged: nothing to do" if is_all else "no bytes are damaged"
     elif report.dry_run:
-        show(f"{counted(len(report.actions), 'thing')} to do; nothing was changed")
+        yield f"{counted(len(report.actions), 'thing')} to do; nothing was changed"
     else:
-        show(f"{counted(len(report.actions), 'thing')} done")
+        yield f"{counted(len(report.actions), 'thing')} done"
 
 
 def _log(log: LogReport, names: Names) -> dict[str, Any]:

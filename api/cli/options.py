@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -27,7 +27,6 @@ directory_option = click.option(
     callback=lambda _context, _option, given: check_directory(given),
     help="The runtime's directory.",
 )
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 class FiniteFloat(click.FloatRange):
@@ -47,35 +46,6 @@ all_option = click.option(
     "--all", "with_own", is_flag=True, help="Also the groups of the broker's own, such as callboard.handled."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
-
-
-def spark_options(command: F) -> F:
-    """The options of every job that runs on Spark."""
-    command = click.option(
-        "--driver-memory",
-        "memory",
-        default="1g",
-        show_default=True,
-        metavar="SIZE",
-        help="Memory of Spark's driver, where this command starts it.",
-    )(command)
-    return click.option(
-        "--master",
-        metavar="URL",
-        help="Spark's master, for example spark://host:7077.  [default: local[*], or that of spark-submit]",
-    )(command)
-
-
-def bucket_option(text: str) -> Callable[[F], F]:
-    """`--bucket SECONDS`, with its help; the command gets `bucket_us`."""
-    return click.option(
-        "--bucket",
-        "bucket_us",
-        type=click.IntRange(min=1),
-        metavar="SECONDS",
-        callback=lambda _context, _option, seconds: None if seconds is None else seconds * 1_000_000,
-        help=text,
-    )
 
 
 def zoned(text: str) -> datetime:

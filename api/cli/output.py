@@ -98,32 +98,40 @@ def on_screen(text: str) -> str:
     return folded(text, Console(stderr=True).width)
 
 
+Cell = str | int | None
+"""Numbers get commas between thousands; None is an empty cell."""
+
+
 def table(
-    heads: Sequence[str], rows: Iterable[Sequence[str]], *, words: Collection[str] = (), title: str = ""
+    heads: Sequence[str], rows: Iterable[Sequence[Cell]], *, words: Collection[str] = (), title: str = ""
 ) -> RenderableType:
     """A table as all commands print it. Columns in `words` hold words, the others numbers; without any the first does.
 
     Numbers stand to the right; heads are broken between words only. Where the terminal is narrow words are folded, and
     numbers and times only if there is no other way; nothing is cut.
     """
-    rows, words = [tuple(row) for row in rows], words or heads[:1]
-    widths = [max([len(head), *(len(row[at]) for row in rows)]) for at, head in enumerate(heads)]
+    cells, words = [[_cell_text(cell) for cell in row] for row in rows], words or heads[:1]
+    widths = [max([len(head), *(len(row[at]) for row in cells)]) for at, head in enumerate(heads)]
     is_narrow = sum(widths) + 2 * len(widths) > _width()  # else no head is broken
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_header=any(heads))
     for index, head in enumerate(heads):
         longest_word = max(map(len, head.split()), default=0) if is_narrow else len(head)
         if head in words:
-            times = [len(row[index]) for row in rows if TIME.fullmatch(row[index])]
+            times = [len(row[index]) for row in cells if TIME.fullmatch(row[index])]
             made.add_column(head, min_width=max([longest_word, *times]), overflow="fold")
         else:
-            width = max([longest_word, *(len(row[index]) for row in rows)])
+            width = max([longest_word, *(len(row[index]) for row in cells)])
             made.add_column(head, justify="right", width=width, overflow="fold")
-    for row in rows:
+    for row in cells:
         made.add_row(*row)
     return Group(Text(title, "bold"), made) if title else made
 
 
-def facts(rows: Iterable[tuple[str, str]], *, title: str = "") -> RenderableType:
+def _cell_text(cell: Cell) -> str:
+    return f"{cell:,}" if isinstance(cell, int) else cell or ""
+
+
+def facts(rows: Iterable[tuple[str, Cell]], *, title: str = "") -> RenderableType:
     """One thing, a fact a line: what it is, and its value."""
     return table(("", ""), rows, words=("",), title=title)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
@@ -14,11 +14,12 @@ import click
 
 from callboard.actors.names import check_name
 from callboard.actors.partition.commands import Acks
+from callboard.cli.answers import CommandAnswer
 from callboard.cli.found import find_topic
 from callboard.cli.interruption import finished, run
 from callboard.cli.messages import FIELDS, message_from_json
 from callboard.cli.options import FiniteFloat, bytes_of, directory_option, json_option, zoned
-from callboard.cli.output import Advance, counted, print_json, progress, say
+from callboard.cli.output import Advance, counted, progress, say
 from callboard.cli.streams import LineReader, is_interactive
 from callboard.log.errors import CallboardError, InvalidArgument, MessageTooLarge, TopicNotFound
 from callboard.log.limits import BATCH_RECORDS_MAX, MESSAGE_BYTES_MAX
@@ -191,7 +192,7 @@ def publish(
         if (
             is_done or stored or waiting.count or fate.in_doubt or as_json
         ):  # else the error says all there is to say
-            _report(topic, stored, waiting, fate, as_json)
+            _answer(topic, stored, waiting, fate).print(as_json=as_json)
 
 
 @attrs.define
@@ -221,48 +222,43 @@ class PublishFate:
     """Messages that may be stored: the command was interrupted, and did not hear of them in time."""
 
 
-def _report(
-    topic: str, stored: dict[int, int], waiting: DelayedCount, fate: PublishFate, as_json: bool
-) -> None:
-    if as_json:
-        found: dict[str, Any] = {
-            "topic": topic,
-            "published": sum(stored.values()),
-            "partitions": stored,
-        }
-        if waiting.count:
-            found |= {"waiting": waiting.count, "scheduled": [_scheduled(one) for one in waiting.first]}
-        if fate.duplicate is not None:
-            found["duplicate"] = {"partition": fate.duplicate.partition, "offset": fate.duplicate.offset}
-        if fate.duplicates:
-            found["duplicates"] = fate.duplicates
-        if fate.in_doubt:
-            found["in_doubt"] = fate.in_doubt
-        print_json(found)
-        return
+def _answer(topic: str, stored: dict[int, int], waiting: DelayedCount, fate: PublishFate) -> CommandAnswer:
+    document: dict[str, Any] = {"topic": topic, "published": sum(stored.values()), "partitions": stored}
+    if waiting.count:
+        document |= {"waiting": waiting.count, "scheduled": [_scheduled(one) for one in waiting.first]}
+    if fate.duplicate is not None:
+        document["duplicate"] = {"partition": fate.duplicate.partition, "offset": fate.duplicate.offset}
+    if fate.duplicates:
+        document["duplicates"] = fate.duplicates
+    if fate.in_doubt:
+        document["in_doubt"] = fate.in_doubt
+    return CommandAnswer(document, said=_answer_lines(topic, stored, waiting, fate))
+
+
+def _answer_lines(
+    topic: str, stored: dict[int, int], waiting: DelayedCount, fate: PublishFate
+) -> Iterator[str]:
     for one in waiting.first[:WAITING_SHOWN_MAX]:
-        say(
+        yield (
             f"a message waits for {topic} in partition {one.partition} with id {one.schedule_id}: it is due"
             f" {one.due.isoformat(timespec='seconds')}"
         )
     more = waiting.count - min(len(waiting.first), WAITING_SHOWN_MAX)
     if more:
         what = counted(more, "other message")
-        say(f"{what} {'waits' if more == 1 else 'wait'} for {topic}: see `callboard delayed list {topic}`")
+        yield f"{what} {'waits' if more == 1 else 'wait'} for {topic}: see `callboard delayed list {topic}`"
     if fate.duplicate is not None:
-        say(
+        yield (
             f"nothing was published: {topic} has a message with this id at offset {fate.duplicate.offset} of partition"
             f" {fate.duplicate.partition}"
         )
-        return
-    if stored or not waiting.count:
+    elif stored or not waiting.count:
         counts = ", ".join(f"{count:,} in partition {index}" for index, count in sorted(stored.items()))
         doubt = f"; {fate.in_doubt:,} more may be stored" if fate.in_doubt else ""
         if fate.duplicates:
             doubt += f"; {fate.duplicates:,} more were there before"
-        say(
-            f"published {counted(sum(stored.values()), 'message')} to {topic}{': ' if counts else ''}{counts}{doubt}"
-        )
+        published = counted(sum(stored.values()), "message")
+        yield f"published {published} to {topic}{': ' if counts else ''}{counts}{doubt}"
 
 
 def _scheduled(one: ScheduledReceipt) -> dict[str, Any]:

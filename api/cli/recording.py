@@ -11,11 +11,12 @@ from typing import Any, Final
 import click
 
 from callboard.cli import exits
+from callboard.cli.answers import CommandAnswer, answering
 from callboard.cli.command_line import CommandGroup
 from callboard.cli.interruption import run
 from callboard.cli.messages import record_to_json
 from callboard.cli.options import bytes_of, directory_option, json_option, parse_start, zoned
-from callboard.cli.output import counted, facts, print_json, say, show, size_text, to_json
+from callboard.cli.output import counted, facts, say, size_text, to_json
 from callboard.cli.streams import write_out
 from callboard.log.errors import InvalidArgument, RecordingInvalid
 from callboard.log.host.clock import HostClock
@@ -87,15 +88,12 @@ def summary(path: str, manifest: Manifest) -> dict[str, Any]:
 
 @recording.command()
 @click.argument("path", metavar="RECORDING")
-@json_option
-def info(path: str, as_json: bool) -> None:
+@answering
+def info(path: str) -> CommandAnswer:
     """Show what a recording holds, by its manifest."""
 
     found = summary(path, run(partial(_manifest, path)))
-    if as_json:
-        print_json(found)
-        return
-    show(facts(_facts(found)))
+    return CommandAnswer(found, [facts(_facts(found))])
 
 
 async def _manifest(path: str) -> Manifest:
@@ -115,9 +113,8 @@ def _facts(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 @recording.command()
 @click.argument("path", metavar="RECORDING")
-@json_option
-@click.pass_context
-def verify(context: click.Context, path: str, as_json: bool) -> None:
+@answering
+def verify(path: str) -> CommandAnswer:
     """Check every stored byte of a recording against its manifest. Exit code 4: something is wrong."""
 
     async def work() -> list[str]:
@@ -128,12 +125,11 @@ def verify(context: click.Context, path: str, as_json: bool) -> None:
             return [str(fault)]
 
     faults = run(work)
-    if as_json:
-        print_json({"recording": path, "is_sound": not faults, "faults": faults})
-    else:
-        show(*(faults or [f"{path} is sound"]))
-    if faults:
-        context.exit(exits.DAMAGED)
+    return CommandAnswer(
+        {"recording": path, "is_sound": not faults, "faults": faults},
+        faults or [f"{path} is sound"],
+        code=exits.DAMAGED if faults else exits.OK,
+    )
 
 
 @recording.command()
@@ -183,7 +179,7 @@ def parse_span(start: str | None, stop: str | None) -> Span:
 @to_option
 @key_option
 @header_option
-@json_option
+@answering
 def cut(
     path: str,
     out: str,
@@ -191,8 +187,7 @@ def cut(
     stop: str | None,
     keys: tuple[str, ...],
     headers: tuple[str, ...],
-    as_json: bool,
-) -> None:
+) -> CommandAnswer:
     """Copy a part of a recording. It lies in a span of time, or has certain keys or headers."""
     span, filters = parse_span(start, stop), _filters(keys, headers)
     is_whole = span.is_open and not filters
@@ -209,15 +204,12 @@ def cut(
                             await writer.append(index, columns)
                 return writer.records
 
-    _tell_made(out, f"{out} holds {counted(run(work), 'record')}", as_json)
+    return _made(out, f"{out} holds {counted(run(work), 'record')}")
 
 
-def _tell_made(out: str, words: str, as_json: bool, **more: object) -> None:
-    """Tell of a recording that was made; as JSON, what `info` prints of it, and `more`."""
-    if as_json:
-        print_json(summary(out, run(partial(_manifest, out))) | more)
-    else:
-        say(words)
+def _made(out: str, words: str, **more: object) -> CommandAnswer:
+    """The answer for a recording that was made; as JSON, what `info` prints of it, and `more`."""
+    return CommandAnswer(summary(out, run(partial(_manifest, out))) | more, said=[words])
 
 
 def _filters(keys: tuple[str, ...], headers: tuple[str, ...]) -> list[RecordFilter]:
@@ -240,8 +232,8 @@ def _picked(batches: RecordedBatches, filters: Sequence[RecordFilter]) -> Record
 @recording.command()
 @click.argument("paths", metavar="RECORDING...", nargs=-1, required=True)
 @out_option
-@json_option
-def merge(paths: tuple[str, ...], out: str, as_json: bool) -> None:
+@answering
+def merge(paths: tuple[str, ...], out: str) -> CommandAnswer:
     """Merge recordings with equal numbers of partitions. Each partition is merged by time."""
 
     async def work(opened: Sequence[Recording] = ()) -> int:
@@ -261,8 +253,7 @@ def merge(paths: tuple[str, ...], out: str, as_json: bool) -> None:
                         await writer.append(index, columns)
             return writer.records
 
-    words = f"{out} holds {counted(run(work), 'record')} of {counted(len(paths), 'recording')}"
-    _tell_made(out, words, as_json)
+    return _made(out, f"{out} holds {counted(run(work), 'record')} of {counted(len(paths), 'recording')}")
 
 
 @asynccontextmanager
@@ -300,7 +291,7 @@ async def made_at(out: str, partitions: int, source: dict[str, str]) -> AsyncIte
 @click.option("--hash-keys", "salt", default=None, help="Replace keys by hashes; the salt keeps them secret.")
 @click.option("--scrub-payloads", is_flag=True, help="Replace values, and those of headers, by zeros.")
 @directory_option
-@json_option
+@answering
 def record(
     directory_argument: str | None,
     topic: str,
@@ -312,8 +303,7 @@ def record(
     salt: str | None,
     scrub_payloads: bool,
     directory: str,
-    as_json: bool,
-) -> None:
+) -> CommandAnswer:
     """Copy a topic into a recording. Another process may have the directory open, and is not disturbed.
 
     An instant is compared with the time at which the log took a record.
@@ -331,7 +321,7 @@ def record(
     )
     for words in lost:
         say(f"nothing can be read at these offsets, and the recording lacks them: {words}")
-    _tell_made(out, f"{out} holds {counted(records, 'record')} of topic {topic}", as_json, lost=lost)
+    return _made(out, f"{out} holds {counted(records, 'record')} of topic {topic}", lost=lost)
 
 
 def _check_order(begin: int | str | datetime, end: int | str | datetime) -> None:

@@ -11,12 +11,13 @@ import click
 
 from callboard.actors.kernel.failures import describe
 from callboard.cli import exits
+from callboard.cli.answers import CommandAnswer
 from callboard.cli.errors import first_error
 from callboard.cli.files import empty_directory, temporary_directory
 from callboard.cli.interruption import run
 from callboard.cli.named import find_named
 from callboard.cli.options import FiniteFloat, json_option
-from callboard.cli.output import print_json, progress, show, table
+from callboard.cli.output import progress, table
 from callboard.cli.replay import speed_option
 from callboard.consumer.work import CONCURRENCY_MAX
 from callboard.log.errors import InvalidArgument
@@ -99,11 +100,8 @@ def rehearse_command(
                     on_progress=lambda words: advance(words, 0, None),
                 )
             )
-    if as_json:
-        print_json(found.document())
-    else:
-        show(*_shown(found, directory))
-    return exits.WORSE if "worse" in found.verdict().values() else exits.OK
+    code = exits.WORSE if "worse" in found.verdict().values() else exits.OK
+    return CommandAnswer(found.document(), _shown(found, directory), code=code).print(as_json=as_json)
 
 
 def _shown(found: Rehearsal, directory: str) -> list[Any]:

@@ -12,10 +12,11 @@ import click
 
 from callboard.actors.names import check_name
 from callboard.actors.settings import TOPIC_FIELDS, TopicSettings, topic_settings
+from callboard.cli.answers import CommandAnswer
 from callboard.cli.files import is_unused
 from callboard.cli.interruption import run
 from callboard.cli.options import json_option, parse_settings
-from callboard.cli.output import Advance, counted, facts, print_json, progress, say, show
+from callboard.cli.output import Advance, counted, facts, progress, say
 from callboard.cli.recording import from_option, parse_span, to_option
 from callboard.cli.streams import check_directory
 from callboard.log.errors import CallboardError, InvalidArgument
@@ -87,7 +88,7 @@ def replay_command(
     passes: int | None,
     acks: Literal["leader", "all"],
     as_json: bool,
-) -> None:
+) -> int:
     """Publish a recording into a topic at its own pace. Each record is published when its time comes.
 
     Settings of the topic are name=value, as in `topic create`; by default it gets as many partitions as the recording
@@ -144,7 +145,12 @@ def replay_command(
         if stored:
             say(f"{counted(stored[-1], 'record')} stored by then. The same command continues there.")
         raise
-    _show(report, path, as_json)
+    said = f"{path} was replayed into {topic} already: nothing was left to do. --passes replays it again."
+    is_idle = report.is_resumed and not report.records
+    answer = CommandAnswer(
+        attrs.asdict(report), [facts(report_lines(report))], said=[said] if is_idle else ()
+    )
+    return answer.print(as_json=as_json)
 
 
 async def _max_message_bytes(directory: str, topic: str, made: TopicSettings) -> int:
@@ -173,17 +179,6 @@ def _span_text(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}"
-
-
-def _show(report: ReplayReport, path: str, as_json: bool) -> None:
-    if as_json:
-        print_json(attrs.asdict(report))
-        return
-    show(facts(report_lines(report)))
-    if report.is_resumed and not report.records:
-        say(
-            f"{path} was replayed into {report.topic} already: nothing was left to do. --passes replays it again."
-        )
 
 
 def report_lines(report: ReplayReport) -> list[tuple[str, str]]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
 
 from callboard.actors.names import check_name
 from callboard.actors.recurring.spec import MISSED, check_cron
+from callboard.cli.answers import CommandAnswer, answering, listed
+from callboard.cli.asking import ask
 from callboard.cli.command_line import CommandGroup
-from callboard.cli.inspect import ask_runtime
-from callboard.cli.options import F, FiniteFloat, bytes_of, directory_option, json_option
-from callboard.cli.output import print_json, say, show, table
+from callboard.cli.options import FiniteFloat, bytes_of, directory_option
 from callboard.cli.publish import headers_of
 from callboard.control.schedules import settings_text
 from callboard.publishing.schedules import NEXT_MAX
@@ -29,16 +30,10 @@ def schedule() -> None:
 @schedule.command("list")
 @click.argument("topic", default="")
 @directory_option
-@json_option
-def list_schedules(topic: str, directory: str, as_json: bool) -> None:
+@answering
+def list_schedules(topic: str, directory: str) -> CommandAnswer:
     """Print the schedules of TOPIC, or of all topics."""
-    (found,) = ask_runtime(directory, {"verb": "schedules", "topic": topic})
-    if as_json:
-        print_json(found)
-        return
-    if not found:
-        say("no schedules")
-        return
+    found = ask(directory, "schedules", topic=topic)
     rows = [
         (
             f"{each['topic']}/{each['partition']}",
@@ -46,13 +41,14 @@ def list_schedules(topic: str, directory: str, as_json: bool) -> None:
             _when(each),
             "paused" if each["paused"] else (each["next_due"] or "never")[:19],
             (each["last_due"] or "")[:19],
-            f"{each['fired']:,}",
-            each["problem"] or "",
+            each["fired"],
+            each["problem"],
         )
         for each in found
     ]
     heads = ("partition", "name", "when", "next (UTC)", "last (UTC)", "fired", "waits because")
-    show(table(heads, rows, words=("partition", "name", "when", "next (UTC)", "last (UTC)", "waits because")))
+    words = ("partition", "name", "when", "next (UTC)", "last (UTC)", "waits because")
+    return listed(found, heads, rows, words=words, nothing="no schedules")
 
 
 def _when(found: dict[str, Any]) -> str:
@@ -86,7 +82,7 @@ def _when(found: dict[str, Any]) -> str:
 @click.option("--priority", type=click.IntRange(0, 9), default=None, help="Priority of the messages.")
 @click.option("--partition", type=click.IntRange(min=0), default=None, help="The partition.")
 @directory_option
-@json_option
+@answering
 def add(
     topic: str,
     name: str,
@@ -101,8 +97,7 @@ def add(
     priority: int | None,
     partition: int | None,
     directory: str,
-    as_json: bool,
-) -> None:
+) -> CommandAnswer:
     """Publish VALUE to TOPIC again and again. Nothing is done when NAME is there with these settings."""
     check_name(topic, "topic")
     check_name(name, "schedule")
@@ -118,12 +113,10 @@ def add(
         "priority": priority,
         "partition": partition,
     }
-    request = {"verb": "add_schedule", "topic": topic, "name": name, "settings": settings_text(given)}
-    (found,) = ask_runtime(directory, request)
-    if as_json:
-        print_json(found)
-    else:
-        say(f"schedule {name} of {topic}: {_when(found)}, next {found['next_due']}")
+    found = ask(directory, "add_schedule", topic=topic, name=name, settings=settings_text(given))
+    return CommandAnswer(
+        found, said=[f"schedule {name} of {topic}: {_when(found)}, next {found['next_due']}"]
+    )
 
 
 @schedule.command("next")
@@ -133,50 +126,44 @@ def add(
     "--count", type=click.IntRange(1, NEXT_MAX), default=5, show_default=True, help="How many to print."
 )
 @directory_option
-@json_option
-def next_due(topic: str, name: str, count: int, directory: str, as_json: bool) -> None:
+@answering
+def next_due(topic: str, name: str, count: int, directory: str) -> CommandAnswer:
     """Print the next due instants, in the schedule's time zone."""
-    request = {"verb": "next_due", "topic": topic, "name": name, "count": str(count)}
-    (found,) = ask_runtime(directory, request)
-    if as_json:
-        print_json({"topic": topic, "name": name, "next": found})
-    else:
-        show("\n".join(found))
+    found = ask(directory, "next_due", topic=topic, name=name, count=str(count))
+    return CommandAnswer({"topic": topic, "name": name, "next": found}, ["\n".join(found)])
 
 
-def _of_change(command: F) -> F:
+def _of_change(command: Callable[..., CommandAnswer]) -> Callable[..., int]:
     """The arguments of a command that changes a schedule."""
-    for part in (json_option, directory_option, click.argument("name"), click.argument("topic")):
-        command = part(command)
-    return command
+    answers = answering(command)
+    for part in (directory_option, click.argument("name"), click.argument("topic")):
+        answers = part(answers)
+    return answers
 
 
-def _change(change: str, topic: str, name: str, directory: str, as_json: bool) -> None:
-    request = {"verb": "change_schedule", "topic": topic, "name": name, "change": change}
-    ask_runtime(directory, request)
-    done = {"remove": "removed", "pause": "paused", "resume": "resumed"}[change]
-    if as_json:
-        print_json({"topic": topic, "name": name, done: True})
-    else:
-        say(f"schedule {name} of {topic} is {done}")
+def _change(change: str, done: str, topic: str, name: str, directory: str) -> CommandAnswer:
+    ask(directory, "change_schedule", topic=topic, name=name, change=change)
+    return CommandAnswer(
+        {"topic": topic, "name": name, done: True}, said=[f"schedule {name} of {topic} is {done}"]
+    )
 
 
 @schedule.command()
 @_of_change
-def remove(**given: Any) -> None:
+def remove(**given: str) -> CommandAnswer:
     """Remove a schedule. What it published stays."""
-    _change("remove", **given)
+    return _change("remove", "removed", **given)
 
 
 @schedule.command()
 @_of_change
-def pause(**given: Any) -> None:
+def pause(**given: str) -> CommandAnswer:
     """Have a schedule publish nothing until it is resumed. What is due meanwhile counts for nothing."""
-    _change("pause", **given)
+    return _change("pause", "paused", **given)
 
 
 @schedule.command()
 @_of_change
-def resume(**given: Any) -> None:
+def resume(**given: str) -> CommandAnswer:
     """Have a paused schedule go on. The first due instant from now on is the next."""
-    _change("resume", **given)
+    return _change("resume", "resumed", **given)

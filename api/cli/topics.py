@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import attrs
 import click
+from rich.console import RenderableType
 
 from callboard.actors.names import OWN_GROUPS, check_name
 from callboard.actors.settings import (
@@ -19,11 +20,12 @@ from callboard.actors.settings import (
     topic_settings,
 )
 from callboard.cli import exits
+from callboard.cli.answers import CommandAnswer, answering, listed
+from callboard.cli.asking import ask, ask_all
 from callboard.cli.command_line import CommandGroup
-from callboard.cli.inspect import ask_runtime
 from callboard.cli.interruption import run
-from callboard.cli.options import directory_option, json_option, parse_settings
-from callboard.cli.output import duration_text, facts, print_json, say, show, size_text, table, to_json
+from callboard.cli.options import directory_option, parse_settings
+from callboard.cli.output import duration_text, facts, say, size_text, table, to_json
 from callboard.cli.streams import is_interactive
 from callboard.log.errors import InvalidArgument
 from callboard.log.limits import KIB
@@ -44,8 +46,8 @@ def topic() -> None:
 @click.argument("name")
 @click.argument("settings", nargs=-1, metavar="[SETTING=VALUE]...")
 @directory_option
-@json_option
-def create(name: str, settings: tuple[str, ...], directory: str, as_json: bool) -> None:
+@answering
+def create(name: str, settings: tuple[str, ...], directory: str) -> CommandAnswer:
     """Create a topic. Nothing is done when it exists with these settings.
 
     Also while a runtime has the directory open with control=True. Printed are the settings that differ from the
@@ -53,54 +55,50 @@ def create(name: str, settings: tuple[str, ...], directory: str, as_json: bool) 
     """
     check_name(name, "topic")
     given = parse_settings(settings, TOPIC_FIELDS, partial(topic_settings, where=f"topic {name!r}"))
-
     request = {"verb": "create_topic", "name": name, "settings": to_json(given)}
-    (made,) = ask_runtime(directory, request, is_made=True)
+    (made,) = ask_all(directory, request, is_made=True)
     found, defaults = made["settings"], attrs.asdict(TopicSettings())
-    if as_json:
-        print_json({"name": name, **made})
-        return
     own = {key: value for key, value in found.items() if key == "partitions" or value != defaults[key]}
     what = "is created" if made["created"] else "was there already"
-    show(facts(setting_rows(own, TOPIC_FIELDS), title=f"topic {name} {what}"))
+    shown = facts(setting_rows(own, TOPIC_FIELDS), title=f"topic {name} {what}")
+    return CommandAnswer({"name": name, **made}, [shown])
 
 
 @topic.command()
 @click.argument("name")
 @settings_argument
 @directory_option
-@json_option
-def alter(name: str, settings: tuple[str, ...], directory: str, as_json: bool) -> None:
+@answering
+def alter(name: str, settings: tuple[str, ...], directory: str) -> CommandAnswer:
     """Change settings of a topic (all except `partitions`). Printed is what has changed.
 
     Also while a runtime has the directory open with control=True: they hold from then on.
     """
     check_name(name, "topic")
-    alter_settings("topic", name, settings, directory, as_json=as_json)
+    return alter_settings("topic", name, settings, directory)
 
 
 def alter_settings(
-    kind: Literal["topic", "group"], name: str, settings: tuple[str, ...], directory: str, *, as_json: bool
-) -> None:
-    """Change settings of a topic or group, and print what has changed."""
+    kind: Literal["topic", "group"], name: str, settings: tuple[str, ...], directory: str
+) -> CommandAnswer:
+    """Change settings of a topic or group; for people, what has changed."""
     fields = TOPIC_FIELDS if kind == "topic" else GROUP_FIELDS
     given = parse_settings(settings, fields, lambda found: check(kind, fields, found, f"{kind} {name!r}"))
     describe = {"verb": "describe" if kind == "topic" else "describe_group", kind: name}
     alter = {"verb": f"alter_{kind}", kind: name, "settings": to_json(given)}
-    described, after = ask_runtime(directory, describe, alter)
-    if as_json:
-        print_json({"name": name, "settings": after})
-        return
+    described, after = ask_all(directory, describe, alter)
     before = (described if kind == "topic" else described["group"])["settings"]
-    _show_changes(f"{kind} {name}", before, after, fields)
+    return CommandAnswer(
+        {"name": name, "settings": after}, [_changes(f"{kind} {name}", before, after, fields)]
+    )
 
 
 @topic.command()
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @directory_option
-@json_option
-def delete(name: str, yes: bool, directory: str, as_json: bool) -> None:
+@answering
+def delete(name: str, yes: bool, directory: str) -> CommandAnswer:
     """Delete a topic with all its messages.
 
     Also while a runtime has the directory open with control=True: consumers of this topic then end there with
@@ -111,12 +109,12 @@ def delete(name: str, yes: bool, directory: str, as_json: bool) -> None:
         f"Delete topic {name!r} in {directory} with all its messages? Its consumers end, and publishing to it"
         " fails."
     )
-    delete_named("topic", name, directory, question, yes=yes, as_json=as_json)
+    return delete_named("topic", name, directory, question, yes=yes)
 
 
 def delete_named(
-    kind: str, name: str, directory: str, question: str, *, yes: bool, as_json: bool, **more: str
-) -> None:
+    kind: str, name: str, directory: str, question: str, *, yes: bool, **more: str
+) -> CommandAnswer:
     """Delete a topic or group, once the question is answered with `yes`."""
     require_directory(directory)
     if not yes:
@@ -124,17 +122,14 @@ def delete_named(
             raise InvalidArgument("there is no terminal to ask on: pass --yes. Nothing was deleted.")
         if not click.confirm(question, err=True):
             raise click.ClickException("Nothing was deleted.")
-    ask_runtime(directory, {"verb": f"delete_{kind}", kind: name, **more})
-    if as_json:
-        print_json({"name": name, "deleted": True})
-    else:
-        show(f"{kind} {name} is deleted")
+    ask(directory, f"delete_{kind}", **{kind: name}, **more)
+    return CommandAnswer({"name": name, "deleted": True}, [f"{kind} {name} is deleted"])
 
 
 @topic.command("list")
 @directory_option
-@json_option
-def list_topics(directory: str, as_json: bool) -> int:
+@answering
+def list_topics(directory: str) -> CommandAnswer:
     """List topics with their sizes. Another process may have the directory open."""
 
     async def work() -> tuple[list[dict[str, Any]], list[str]]:
@@ -157,74 +152,71 @@ def list_topics(directory: str, as_json: bool) -> int:
     topics, faults = run(work)
     if faults:
         say(f"topics may be missing here, the catalog is damaged: {faults[0]}. Run `callboard verify`.")
-    code = exits.DAMAGED if faults else exits.OK
-    if as_json:
-        print_json(topics)
-        return code
     rows = [
-        (one["name"], f"{one['partitions']:,}", f"{one['records']:,}", size_text(one["file_bytes"]))
-        for one in topics
+        (each["name"], each["partitions"], each["records"], size_text(each["file_bytes"])) for each in topics
     ]
-    if topics:
-        show(table(("topic", "partitions", "records", "files"), rows))
-    else:
-        say("no topics")
-    return code
+    code = exits.DAMAGED if faults else exits.OK
+    heads = ("topic", "partitions", "records", "files")
+    return listed(topics, heads, rows, nothing="no topics", code=code)
 
 
 @topic.command()
 @click.argument("name")
 @directory_option
-@json_option
-def describe(name: str, directory: str, as_json: bool) -> None:
+@answering
+def describe(name: str, directory: str) -> CommandAnswer:
     """Show a topic's settings, partitions and groups."""
-    found, statistics = ask_runtime(directory, {"verb": "describe", "topic": name}, {"verb": "stats"})
+    found, statistics = ask_all(directory, {"verb": "describe", "topic": name}, {"verb": "stats"})
     found["groups"] = [group for group in statistics["groups"] if name in group["topics"]]
-    own = {group["group_id"] for group in found["groups"] if group["name"] in OWN_GROUPS}
-    if as_json:
-        print_json(found)
-        return
-    for partition in found["partitions"]:
-        partition["groups"] = [each for each in partition["groups"] if each["group_id"] not in own]
-    _show_topic(found)
+    return CommandAnswer(found, _description(found))
 
 
-def _show_changes(
+def _changes(
     what: str, before: Mapping[str, Any], after: Mapping[str, Any], fields: Mapping[str, SettingField]
-) -> None:
-    """Print the settings that an `alter` has changed."""
+) -> RenderableType:
+    """The settings that an `alter` has changed."""
     changed = [key for key in after if after[key] != before[key]]
     old, new = (dict(setting_rows({key: each[key] for key in changed}, fields)) for each in (before, after))
     result = "is altered" if changed else "has these settings already"
-    show(facts([(key, f"{old[key]} → {new[key]}") for key in changed], title=f"{what} {result}"))
+    return facts([(key, f"{old[key]} → {new[key]}") for key in changed], title=f"{what} {result}")
 
 
-def _show_topic(found: dict[str, Any]) -> None:
-    name = found["name"]
-    show(facts(setting_rows(found["settings"], TOPIC_FIELDS), title=f"topic {name}"), "")
-    rows = []
-    for partition in found["partitions"]:
-        offsets = (f"{partition[key]:,}" for key in ("start_offset", "visible_end", "durable_end"))
-        size, segments = size_text(partition["size_bytes"]), f"{partition['segments']:,}"
-        rows.append((f"{partition['partition']}", partition["state"], *offsets, size, segments))
-    heads = ("partition", "state", "start", "end", "synced to", "size", "segments")
-    show(table(heads, rows, words=["state"]))
-    names = {group["group_id"]: group["name"] for group in found["groups"]}
+def _description(found: dict[str, Any]) -> Iterator[RenderableType]:
+    """A topic for people, without the broker's own groups."""
+    name, partitions = found["name"], found["partitions"]
+    yield facts(setting_rows(found["settings"], TOPIC_FIELDS), title=f"topic {name}")
+    yield ""
     rows = [
         (
-            names.get(one["group_id"], one["group_id"]),
-            f"{partition['partition']}",
-            f"{one['floor']:,}",
-            f"{one['pending']:,}",
+            f"{each['partition']}",
+            each["state"],
+            *(each[key] for key in ("start_offset", "visible_end", "durable_end")),
+            size_text(each["size_bytes"]),
+            each["segments"],
         )
-        for partition in found["partitions"]
-        for one in partition["groups"]
+        for each in partitions
     ]
-    if rows:
-        show("", table(("group", "partition", "floor", "lag"), rows))
-    for partition in found["partitions"]:
-        for problem in (*partition["damages"], *partition["gaps"]):
-            show(f"{name}/{partition['partition']}: {problem}")
+    yield table(
+        ("partition", "state", "start", "end", "synced to", "size", "segments"), rows, words=["state"]
+    )
+    names = {group["group_id"]: group["name"] for group in found["groups"]}
+    states = [
+        (
+            names.get(state["group_id"], state["group_id"]),
+            f"{each['partition']}",
+            state["floor"],
+            state["pending"],
+        )
+        for each in partitions
+        for state in each["groups"]
+        if names.get(state["group_id"]) not in OWN_GROUPS
+    ]
+    if states:
+        yield ""
+        yield table(("group", "partition", "floor", "lag"), states)
+    for each in partitions:
+        for problem in (*each["damages"], *each["gaps"]):
+            yield f"{name}/{each['partition']}: {problem}"
 
 
 def setting_rows(

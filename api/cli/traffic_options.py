@@ -34,6 +34,6 @@ empty_key_option = click.option(
 )
 
 
-def delimiter_of(text: str | None) -> str | None:
+def parse_delimiter(_context: click.Context, _option: click.Parameter, given: str | None) -> str | None:
     """What separates fields, as it is typed: a tab is hard to type."""
-    return "\t" if text in ("tab", "\\t") else text
+    return "\t" if given in ("tab", "\\t") else given

@@ -15,13 +15,9 @@ from typing import Any, ClassVar, Final, Protocol
 import attrs
 
 from callboard.actors.partition.commands import PartitionStatistics
+from callboard.dead_letters.forwarded import ForwardedLetter
 from callboard.dead_letters.kept import DeadLetter, KeptLetters
-from callboard.dead_letters.topics import (
-    DeadLetterTopic,
-    ForwardedLetter,
-    count_by_group,
-    letters_below,
-)
+from callboard.dead_letters.topics import DeadLetterTopic, count_by_group, letters_below
 from callboard.dead_letters.topics import ends_of as ends_of
 from callboard.log.errors import InvalidArgument
 from callboard.message import ATTRIBUTES, Record

@@ -27,7 +27,7 @@ class Reads(Protocol):
         """Close the files."""
 
 
-class Feed:
+class ReplayFeed:
     """Sends what a reader finds to the senders. The first records are read before the clock starts."""
 
     def __init__(self, targets: Sequence[int], reader: Reads) -> None:

@@ -31,7 +31,7 @@ from callboard.log.errors import CallboardError, InvalidArgument
 from callboard.recordings.reader import Recording
 from callboard.recordings.sharing import check_fraction
 from callboard.replay.checking import check_recording
-from callboard.replay.feeding import Feed
+from callboard.replay.feeding import ReplayFeed
 from callboard.replay.merging import Merger
 from callboard.replay.pacing import MAX_SPEED, Pace, check_rate, check_speed
 from callboard.replay.positions import ReplayId, ReplayPosition, Selection, check_passes
@@ -196,13 +196,15 @@ class _Run:
 
     # -- readers and senders
 
-    def _feeds(self, lasts: Sequence[ReplayPosition | None]) -> Sequence[Feed]:
+    def _feeds(self, lasts: Sequence[ReplayPosition | None]) -> Sequence[ReplayFeed]:
         if self.is_raw and not self._wanted.is_numbered:
-            return [Feed([index], ReplayLane(self._source, index, last)) for index, last in enumerate(lasts)]
+            return [
+                ReplayFeed([index], ReplayLane(self._source, index, last)) for index, last in enumerate(lasts)
+            ]
         merger = Merger(self._source, lasts, self._publisher.choice.partitioner, is_raw=self.is_raw)
-        return [Feed(range(self._target.partitions), merger)]
+        return [ReplayFeed(range(self._target.partitions), merger)]
 
-    def _start(self, nursery: trio.Nursery, feeds: Sequence[Feed], pace: Pace) -> None:
+    def _start(self, nursery: trio.Nursery, feeds: Sequence[ReplayFeed], pace: Pace) -> None:
         channels = [trio.open_memory_channel[Timed](CHANNEL_BATCHES) for _ in range(self._target.partitions)]
         for index, (_, batches) in enumerate(channels):
             sender = Sender(
@@ -251,7 +253,7 @@ class _Run:
         self,
         pace: Pace,
         lasts: Sequence[ReplayPosition | None],
-        feeds: Sequence[Feed],
+        feeds: Sequence[ReplayFeed],
     ) -> ReplayReport:
         tally = self._tally
         elapsed_s = self._clock.monotonic() - pace.began

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.cli.demo.account import DemoHistory, Left, acknowledged_events, parse_line, percentiles
-from callboard.cli.demo.stage import WorkFailure, plan_act
+from callboard.demo.account import DemoHistory, Left, acknowledged_events, parse_line, percentiles
+from callboard.demo.stage import WorkFailure, plan_act
 from callboard.simulations.entropy import SeededEntropy
 
 DIGESTS = array("Q", [100, 101, 102, 103])

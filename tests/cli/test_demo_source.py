@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from callboard.cli.demo.command import digests_of
-from callboard.cli.demo.stage import Stage
-from callboard.cli.files import RecordFile, read_lines, read_record_lines, read_traffic
+from callboard.demo.files import RecordFile, read_lines, read_record_lines, read_traffic
+from callboard.demo.stage import Stage
 from callboard.log.errors import InvalidArgument, StorageError
 from callboard.traffic import Format, LineColumns, Tally, read_events
 
@@ -57,7 +56,7 @@ def test_a_synthetic_source_gives_the_same_events_each_time():
     everything = list(source.traffic())
     assert len(everything) == 50
     assert list(source.traffic(first=20, last=30)) == everything[20:30]
-    assert list(digests_of(source, Tally())) == [event.digest for event in everything]
+    assert list(source.digests(Tally())) == [event.digest for event in everything]
 
 
 def test_a_file_is_taken_up_to_the_limit(tmp_path):

@@ -45,6 +45,7 @@ RANKS = {
     "callboard.replay": 12,
     "callboard.spark": 12,
     "callboard.simulations": 13,
+    "callboard.demo": 13,
     "callboard.cli": 14,
     "callboard.testing": 14,
     "callboard.__main__": 15,

@@ -11,9 +11,10 @@ from typing import Any, Final
 import attrs
 
 from callboard.cli import exits
+from callboard.cli.answers import CommandAnswer
 from callboard.cli.files import prepare_folder, remove_file, trace_lines
 from callboard.cli.interruption import run
-from callboard.cli.output import Advance, print_json, progress, say, show
+from callboard.cli.output import Advance, progress
 from callboard.cli.simulate.pool import one_worker, run_all
 from callboard.cli.simulate.tables import proof_table
 from callboard.log.host.entropy import HostEntropy
@@ -27,8 +28,8 @@ SEEDS_AT_ONCE: Final = 20
 
 
 def check_determinism(
-    scenarios: Sequence[str], seeds: range, jobs: int, folder: str, *, as_json: bool
-) -> int:
+    scenarios: Sequence[str], seeds: range, jobs: int, folder: str, *, quiet: bool
+) -> CommandAnswer:
     """Run each seed in two new processes with other hashes and other heaps, and compare their whole traces.
 
     A process runs up to `SEEDS_AT_ONCE` seeds of one scenario, the other one runs them the other way round: what one
@@ -47,16 +48,13 @@ def check_determinism(
         found.extend(await _compare(name, some, traces))
         advance(f"{name}, seeds up to {some[-1]}", len(found), len(scenarios) * len(seeds))
 
-    with progress("comparing", quiet=as_json) as advance:
+    with progress("comparing", quiet=quiet) as advance:
         # Each comparison is two processes at once.
         run(partial(run_all, [partial(compare, *chunk, advance) for chunk in chunks], max(1, jobs // 2)))
     found.sort(key=lambda compared: (scenarios.index(compared["scenario"]), compared["seed"]))
     words = [compared.pop("words") for compared in found]
-    if as_json:
-        print_json(found)
-    else:
-        show(*words)
-    return exits.OK if all(compared["same"] for compared in found) else exits.NONDETERMINISTIC
+    is_same = all(compared["same"] for compared in found)
+    return CommandAnswer(found, words, code=exits.OK if is_same else exits.NONDETERMINISTIC)
 
 
 async def _compare(scenario: str, seeds: range, folder: str) -> list[dict[str, Any]]:
@@ -106,7 +104,7 @@ def _trace_path(folder: str, scenario: str, seed: int, side: str) -> str:
 # -- every short history of the log
 
 
-def explore(length: int, jobs: int, *, as_json: bool) -> int:
+def explore(length: int, jobs: int, *, quiet: bool) -> CommandAnswer:
     """Every sequence of up to `length` operations of the log, crashed at every verb, shared by processes."""
     shares: list[dict[str, Any]] = [{} for _ in range(jobs)]
 
@@ -123,29 +121,26 @@ def explore(length: int, jobs: int, *, as_json: bool) -> int:
             answer = await worker.whole(heard, do="explore", length=length, share=[number, jobs])
         heard(answer)
 
-    with progress("exploring", quiet=as_json) as advance:
+    with progress("exploring", quiet=quiet) as advance:
         run(partial(run_all, [partial(work, number, advance) for number in range(jobs)], jobs))
     total = {
         name: sum(share[name] for share in shares)
         for name in ("states", "sequences", "points", "sampled_points")
     }
     failures = [failure for share in shares for failure in share["failures"]]
-    if as_json:
-        print_json({**total, "failures": failures})
-    else:
-        show(
-            f"{total['sequences']:,} sequences of up to {length} operations, {total['points']:,} crash points,"
-            f" {total['states']:,} states ({total['sampled_points']:,} points had too many unsynced items to try every"
-            f" subset): {f'{len(failures)} BROKEN' if failures else 'all sound'}",
-            *failures,
-        )
-    return exits.VIOLATED if failures else exits.OK
+    words = (
+        f"{total['sequences']:,} sequences of up to {length} operations, {total['points']:,} crash points,"
+        f" {total['states']:,} states ({total['sampled_points']:,} points had too many unsynced items to try every"
+        f" subset): {f'{len(failures)} BROKEN' if failures else 'all sound'}"
+    )
+    code = exits.VIOLATED if failures else exits.OK
+    return CommandAnswer({**total, "failures": failures}, [words, *failures], code=code)
 
 
 # -- safeguards
 
 
-def prove(names: str, jobs: int, *, as_json: bool) -> int:
+def prove(names: str, jobs: int, *, quiet: bool) -> CommandAnswer:
     """Switch safeguards off, one at a time, and search the seed that notices; `names`: with commas, or "all"."""
     wanted = (
         list(SAFEGUARDS) if names == "all" else [name.strip() for name in names.split(",") if name.strip()]
@@ -160,20 +155,21 @@ def prove(names: str, jobs: int, *, as_json: bool) -> int:
                 proofs.append(await worker.whole(do="prove", name=name))
                 advance(name, len(proofs), len(wanted))
 
-    with progress("proving", quiet=as_json) as advance:
+    with progress("proving", quiet=quiet) as advance:
         at_once = min(jobs, len(wanted))
         run(partial(run_all, [partial(work, advance)] * at_once, at_once))
     proofs.sort(key=lambda proof: wanted.index(proof["name"]))
-    if as_json:
-        print_json(proofs)
-    else:
-        show(proof_table(proofs))
     missed = [proof["name"] for proof in proofs if not proof["caught"]]
-    if missed and not as_json:
-        say(
+    stale = [proof["name"] for proof in proofs if proof["caught"] and not is_as_stored(proof)]
+    said = []
+    if missed:
+        said.append(
             f"callboard: no seed failed without {', '.join(missed)}: such a safeguard is unnecessary or untested."
         )
-    stale = [proof["name"] for proof in proofs if proof["caught"] and not is_as_stored(proof)]
-    if stale and not as_json:
-        say(f"callboard: seeds.toml says otherwise of {', '.join(stale)}: tests/simulations/proof/renew.py.")
-    return exits.UNPROVED if missed else exits.OK
+    if stale:
+        said.append(
+            f"callboard: seeds.toml says otherwise of {', '.join(stale)}: tests/simulations/proof/renew.py."
+        )
+    return CommandAnswer(
+        proofs, [proof_table(proofs)], said=said, code=exits.UNPROVED if missed else exits.OK
+    )

@@ -15,6 +15,7 @@ import click
 
 import callboard
 from callboard.cli import exits
+from callboard.cli.answers import CommandAnswer
 from callboard.cli.files import check_target, code_fingerprint, copy_file, cores, find_file
 from callboard.cli.interruption import run
 from callboard.cli.options import FiniteFloat, json_option
@@ -143,7 +144,7 @@ def simulate(scenarios: tuple[str, ...], as_json: bool, **given: Any) -> int:
         )
     jobs = given["jobs"] or cores()
     if given["listed"]:
-        return _list(as_json)
+        return _list().print(as_json=as_json)
     if given["repro"] is not None:
         names = _check_names(scenarios) if scenarios else []
         return _reproduce(names, given["repro"], given["report"], given["adopt"], as_json)
@@ -152,11 +153,11 @@ def simulate(scenarios: tuple[str, ...], as_json: bool, **given: Any) -> int:
         quick = [name for name, weight in known.items() if weight.cost_s <= SLOW_S]
         names = _check_names(scenarios) if scenarios else quick
         seeds = range(given["first_seed"], given["first_seed"] + (given["seeds"] or 1))
-        return check_determinism(names, seeds, jobs, given["state"], as_json=as_json)
+        return check_determinism(names, seeds, jobs, given["state"], quiet=as_json).print(as_json=as_json)
     if given["exhaustive"] is not None:
-        return explore(given["exhaustive"], jobs, as_json=as_json)
+        return explore(given["exhaustive"], jobs, quiet=as_json).print(as_json=as_json)
     if given["prove"] is not None:
-        return prove(given["prove"], jobs, as_json=as_json)
+        return prove(given["prove"], jobs, quiet=as_json).print(as_json=as_json)
     return _sweep(scenarios, jobs, as_json, given)
 
 
@@ -188,7 +189,7 @@ def _expected_faults(names: Iterable[str]) -> set[str]:
     return {label for scenario in found if scenario is not None for label in scenario.space.labels()}
 
 
-def _list(as_json: bool) -> int:
+def _list() -> CommandAnswer:
     found = {}
     for name in _check_names(()):
         weight, faults = _weights().scenarios[name], len(_expected_faults([name]))
@@ -198,11 +199,7 @@ def _list(as_json: bool) -> int:
             "least": weight.least,
             "faults": faults,
         }
-    if as_json:
-        print_json(found)
-    else:
-        show(scenario_table(found))
-    return exits.OK
+    return CommandAnswer(found, [scenario_table(found)])
 
 
 # -- sweeping
@@ -253,10 +250,8 @@ def _sweep(scenarios: tuple[str, ...], jobs: int, as_json: bool, given: dict[str
     rare = {rare.point: rare.reason for rare in _weights().rare}
     points = {point for name in names for point in POINTS.get(name, ())}
     rows = table(_expected_faults(names), sweep.faults, sweep.probes, rare, points)
-    if as_json:
-        print_json(searched_to_dict(search, rows))
-    else:
-        show(*searched_lines(search, rows, verbose=given["verbose"]))
+    lines = searched_lines(search, rows, verbose=given["verbose"])
+    CommandAnswer(searched_to_dict(search, rows), lines).print(as_json=as_json)
     report = search.failures[0].report if search.failures else ""
     if given["report"] is not None and report:
         try:

@@ -10,9 +10,10 @@ import attrs
 import click
 
 from callboard.cli import exits
+from callboard.cli.answers import CommandAnswer
 from callboard.cli.files import read_whole
 from callboard.cli.options import json_option
-from callboard.cli.output import facts, print_json, progress, say, show
+from callboard.cli.output import facts, progress
 from callboard.cli.recording import from_option, parse_span, to_option
 from callboard.cli.replay import fraction_option, keys_option, speed_option
 from callboard.log.errors import CallboardError, InvalidArgument
@@ -92,8 +93,8 @@ def simulate_replay_command(
                     f"{records:,} of {selected:,} records, virtual second {now:,.0f}", records, selected
                 ),
             )
-    _show(found, plan, as_json)
-    return exits.OK if found.failure is None else exits.VIOLATED
+    code = exits.OK if found.failure is None else exits.VIOLATED
+    return _answer(found, plan, code).print(as_json=as_json)
 
 
 def _horizon(recording: Recording, speed: float) -> float:
@@ -104,20 +105,19 @@ def _horizon(recording: Recording, speed: float) -> float:
     return min(max(wanted, HORIZON_MIN_S), HORIZON_MAX_S)
 
 
-def _show(found: SimulatedReplay, plan: Plan, as_json: bool) -> None:
+def _answer(found: SimulatedReplay, plan: Plan, code: int) -> CommandAnswer:
     failure = found.failure
     if failure is not None and not isinstance(failure, CallboardError):
         raise failure
     words = None if failure is None else f"{type(failure).__name__}: {failure}"
-    if as_json:
-        fields = attrs.asdict(found, filter=lambda field, _: field.name != "failure")
-        print_json(fields | {"failure": words, "plan": plan.to_data()})
-        return
-    show(facts(_lines(found)), *([] if plan == NO_FAULTS else [plan.words()]))
-    for fault in found.idle:
-        say(f"without effect: {fault}")
+    fields = attrs.asdict(found, filter=lambda field, _: field.name != "failure")
+    lines = [facts(_lines(found))]
+    if plan != NO_FAULTS:
+        lines.append(plan.words())
     if words is not None:
-        show(words if isinstance(failure, Violation) else f"the run failed: {words}")
+        lines.append(words if isinstance(failure, Violation) else f"the run failed: {words}")
+    said = [f"without effect: {fault}" for fault in found.idle]
+    return CommandAnswer(fields | {"failure": words, "plan": plan.to_data()}, lines, said=said, code=code)
 
 
 def _lines(found: SimulatedReplay) -> Sequence[tuple[str, str]]:

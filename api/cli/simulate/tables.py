@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from callboard.cli.output import counted, facts, table
+from callboard.cli.output import Cell, counted, facts, table
 from callboard.cli.simulate.sweep import Search
 from callboard.simulations.machines import MACHINES
 from callboard.simulations.search.coverage import CoverageRow, uncovered
@@ -19,13 +19,7 @@ from callboard.simulations.world import in_wire_mode
 def scenario_table(scenarios: Mapping[str, Mapping[str, Any]]) -> RenderableType:
     """The scenarios there are."""
     rows = [
-        (
-            name,
-            f"{about['share']:g}",
-            f"{about['seconds']:g}",
-            f"{about['least']:,}",
-            f"{about['faults']:,}",
-        )
+        (name, f"{about['share']:g}", f"{about['seconds']:g}", about["least"], about["faults"])
         for name, about in scenarios.items()
     ]
     return table(("scenario", "share", "s/seed", "least seeds", "kinds of faults"), rows)
@@ -38,7 +32,7 @@ def proof_table(proofs: Sequence[Mapping[str, Any]]) -> RenderableType:
             proof["name"],
             proof["scenario"] if proof["caught"] else "no seed",
             str(proof["seed"]) if proof["caught"] else "",
-            f"{proof['tried']:,}",
+            proof["tried"],
             f"{proof['seconds']:.1f}",
             proof["promise"],
         )
@@ -84,14 +78,14 @@ def searched_lines(found: Search, rows: Sequence[CoverageRow], *, verbose: bool 
         yield _summary(found)
 
 
-def _scenario_row(name: str, tally: ScenarioTally) -> tuple[str, ...]:
+def _scenario_row(name: str, tally: ScenarioTally) -> tuple[Cell, ...]:
     return (
         name,
         f"{tally.done.count:,}/{tally.seeds:,}",
-        f"{_in_wire_mode(name, tally):,}",
+        _in_wire_mode(name, tally),
         _hours(tally.virtual_s),
-        f"{tally.boots:,}",
-        f"{tally.events or tally.ticks:,}",
+        tally.boots,
+        tally.events or tally.ticks,
     )
 
 
@@ -105,9 +99,9 @@ def _is_in_wire_mode(result: Result) -> bool:
     return result.scenario != MACHINES and in_wire_mode(result.seed)
 
 
-def _coverage_row(row: CoverageRow) -> tuple[str, ...]:
+def _coverage_row(row: CoverageRow) -> tuple[Cell, ...]:
     rare = f"rare: {row.rare}" if row.rare and not row.hits else ""
-    return f"{row.kind} {row.name}", f"{row.hits:,}", "never met" if row.is_missing else rare
+    return f"{row.kind} {row.name}", row.hits, "never met" if row.is_missing else rare
 
 
 def _coverage_facts(rows: Sequence[CoverageRow]) -> Iterator[tuple[str, str]]:

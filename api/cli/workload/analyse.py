@@ -7,15 +7,15 @@ from typing import Any
 import click
 
 from callboard.cli import files
-from callboard.cli.options import bucket_option, json_option, spark_options
-from callboard.cli.output import print_json, progress, show, table
+from callboard.cli.answers import CommandAnswer
+from callboard.cli.output import table
+from callboard.cli.workload.spark_job import SparkJob, bucket_option, spark_job
 from callboard.log.errors import InvalidArgument
 from callboard.message import from_us
 from callboard.offline import require_directory
 from callboard.simulations.workload.analysing import analyse as analyse_deliveries
 from callboard.simulations.workload.analysis import Analysis, Deliveries, Latency
 from callboard.simulations.workload.analysis_page import analysis_page, span_text
-from callboard.simulations.workload.session import open_session
 
 
 @click.command()
@@ -25,8 +25,7 @@ from callboard.simulations.workload.session import open_session
 @click.option("--out", metavar="JSON", help="Write all numbers, by partition and over time.")
 @click.option("--report", "report_path", metavar="HTML", help="Write a page with plots.")
 @bucket_option("The length of a bucket of time.  [default: a round one that makes at most 200]")
-@spark_options
-@json_option
+@spark_job
 def analyse(
     directory: str,
     topic: str | None,
@@ -34,10 +33,8 @@ def analyse(
     out: str | None,
     report_path: str | None,
     bucket_us: int | None,
-    master: str | None,
-    memory: str,
-    as_json: bool,
-) -> None:
+    job: SparkJob,
+) -> CommandAnswer:
     """Show latency, redelivery and lag of deliveries over time.
 
     DIR is a runtime's directory. It is only read, and may be open elsewhere.
@@ -47,7 +44,7 @@ def analyse(
         files.check_target(path)
     if out is not None and out == report_path:
         raise InvalidArgument("the numbers and the report are one file. Name two.")
-    with progress("analysing", quiet=as_json), open_session(master, memory=memory) as session:
+    with job.session("analysing") as session:
         found = analyse_deliveries(
             session,
             directory,
@@ -59,10 +56,7 @@ def analyse(
         files.write_whole(out, found.to_json().encode())
     if report_path is not None:
         files.write_whole(report_path, analysis_page(found, title=f"Deliveries of {directory}").encode())
-    if as_json:
-        print_json(found.document())
-    else:
-        show(*_shown(found))
+    return CommandAnswer(found.document(), _shown(found))
 
 
 def _shown(found: Analysis) -> list[Any]:

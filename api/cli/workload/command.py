@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import attrs
 import click
 
 from callboard.cli import files
+from callboard.cli.answers import CommandAnswer
 from callboard.cli.command_line import CommandGroup
-from callboard.cli.options import FiniteFloat, bucket_option, json_option, spark_options
-from callboard.cli.output import counted, facts, print_json, progress, say, show, size_text, table
-from callboard.cli.traffic_options import delimiter_of, empty_key_option, time_format_option
+from callboard.cli.options import FiniteFloat
+from callboard.cli.output import Cell, counted, facts, say, size_text, table
+from callboard.cli.traffic_options import empty_key_option, parse_delimiter, time_format_option
 from callboard.cli.workload.analyse import analyse
 from callboard.cli.workload.compare import compare
 from callboard.cli.workload.pipeline import pipeline
-from callboard.cli.workload.rescale import rescale, show_made
+from callboard.cli.workload.rescale import made, rescale
+from callboard.cli.workload.spark_job import SparkJob, bucket_option, spark_job
 from callboard.log.errors import InvalidArgument
 from callboard.message import from_us
 from callboard.reports.reporting import mute_spark
@@ -37,7 +40,6 @@ from callboard.simulations.workload.profile_format import (
     profile_from_json,
 )
 from callboard.simulations.workload.scaling import Scaling, exact
-from callboard.simulations.workload.session import open_session
 from callboard.spark.files import check_new
 from callboard.traffic.lines import LineColumns
 from callboard.traffic.reading import Format
@@ -77,7 +79,12 @@ workload.add_command(rescale)
 )
 @time_format_option
 @empty_key_option
-@click.option("--delimiter", metavar="CHARACTER", help="What separates the fields of CSV; 'tab' for a tab.")
+@click.option(
+    "--delimiter",
+    metavar="CHARACTER",
+    callback=parse_delimiter,
+    help="What separates the fields of CSV; 'tab' for a tab.",
+)
 @click.option("--year", type=int, help="The year of syslog lines whose times have none.")
 @click.option("--partitions", default=1, show_default=True, help="Partitions of the recording.")
 @click.option(
@@ -93,8 +100,7 @@ workload.add_command(rescale)
 @click.option(
     "--bad", metavar="FILE", help="Where lines that are kept aside go.  [default: RECORDING.bad.jsonl]"
 )
-@spark_options
-@json_option
+@spark_job
 def import_command(
     sources: tuple[str, ...],
     out: str,
@@ -111,10 +117,8 @@ def import_command(
     window_s: float,
     is_strict: bool,
     bad: str | None,
-    master: str | None,
-    memory: str,
-    as_json: bool,
-) -> None:
+    job: SparkJob,
+) -> CommandAnswer:
     """Make a recording of raw traffic. Access logs, syslog, other lines that begin with a time, JSON lines or arrays,
     CSV, TSV or Parquet are read.
 
@@ -126,14 +130,14 @@ def import_command(
         key_column,
         value_column,
         time_form(time_format),
-        delimiter_of(delimiter),
+        delimiter,
         year,
         records,
         keeps_empty_keys=empty_key == "keep",
     )
     check_new(out)
     check_sources(sources)
-    with progress("importing", quiet=as_json), open_session(master, memory=memory) as session:
+    with job.session("importing") as session:
         report = import_traffic(
             session,
             sources,
@@ -145,14 +149,11 @@ def import_command(
             is_strict=is_strict,
             bad=bad,
         )
-    if as_json:
-        print_json(attrs.asdict(report))
-    else:
-        _show_import(report, out)
     _say_what_was_kept_aside(report)
+    return CommandAnswer(attrs.asdict(report), _import_lines(report, out))
 
 
-def _show_import(report: ImportReport, out: str) -> None:
+def _import_lines(report: ImportReport, out: str) -> list[Any]:
     sorted_by = f"sorted; the latest line by {report.latest_late_us / SECOND_US:g} s"
     aside = "" if report.kept_aside is None else f"kept aside in {report.kept_aside}"
     counts = [
@@ -166,13 +167,9 @@ def _show_import(report: ImportReport, out: str) -> None:
         ("empty files", report.empty_files, ""),
     ]
     always = 6
-    rows = [
-        (what, f"{count:,}", note)
-        for index, (what, count, note) in enumerate(counts)
-        if index < always or count
-    ]
-    show(table(("what", "how many", "note"), rows, words=("what", "note"), title=f"recording {out}"))
-    show(f"digest {report.digest}")
+    rows = [row for index, row in enumerate(counts) if index < always or row[1]]
+    heads = ("what", "how many", "note")
+    return [table(heads, rows, words=("what", "note"), title=f"recording {out}"), f"digest {report.digest}"]
 
 
 def _say_what_was_kept_aside(report: ImportReport) -> None:
@@ -198,39 +195,36 @@ def _say_what_was_kept_aside(report: ImportReport) -> None:
     help="Learn what values look like: their fields, in numbers, and nothing of what they hold.",
 )
 @bucket_option("The length of a bucket of time.  [default: 1/200 of the recording, a second at least]")
-@spark_options
-@json_option
+@spark_job
 def profile(
     recording: str,
     out: str,
     report_path: str | None,
     with_values: bool,
     bucket_us: int | None,
-    master: str | None,
-    memory: str,
-    as_json: bool,
-) -> None:
+    job: SparkJob,
+) -> CommandAnswer:
     """Measure a recording. Its rates, bursts, keys, sizes and the look of its values become a small file."""
     for path in filter(None, (out, report_path)):
         files.check_target(path)
     if report_path is not None and report_path == out:
         raise InvalidArgument("the profile and the report are one file. Name two.")
-    with progress("measuring", quiet=as_json), open_session(master, memory=memory) as session:
+    with job.session("measuring") as session:
         found = measure_recording(session, recording, bucket_us=bucket_us, values=with_values)
     files.write_whole(out, found.to_json().encode())
     if report_path is not None:
         from callboard.simulations.workload.report import profile_page
 
         files.write_whole(report_path, profile_page(found, title=f"Profile of {recording}").encode())
-    if as_json:
-        print_json({"events": found.events, "out": out, "report": report_path, "recording": found.recording})
-    else:
-        show(facts(_profile_facts(found), title=f"profile {out}"))
     if found.events >= EVENTS_MIN and len(found.bucket_counts) < BUCKETS_MIN:
         say(
             f"callboard: {recording} is known in {counted(len(found.bucket_counts), 'bucket')} only. What is generated"
             " from so few waits in other queues than what was recorded: measure more time, or use workload rescale."
         )
+    return CommandAnswer(
+        {"events": found.events, "out": out, "report": report_path, "recording": found.recording},
+        [facts(_profile_facts(found), title=f"profile {out}")],
+    )
 
 
 @workload.command()
@@ -273,8 +267,7 @@ def profile(
     metavar="KIND@TIME,for=SECONDS,...",
     help="What if: flash-crowd (times=), hot-key (share=), retry-storm (times=, after=) or silence.",
 )
-@spark_options
-@json_option
+@spark_job
 def generate(
     profiles: tuple[str, ...],
     out: str,
@@ -287,10 +280,8 @@ def generate(
     partitions: int | None,
     weights: tuple[str, ...],
     events: tuple[str, ...],
-    master: str | None,
-    memory: str,
-    as_json: bool,
-) -> None:
+    job: SparkJob,
+) -> CommandAnswer:
     """Generate a recording from one profile or several. Numbers are such as 10, 0.25 or 1/3."""
     scaling = Scaling(
         volume=exact(scale, "--scale"),
@@ -302,7 +293,7 @@ def generate(
     shares = [exact(weight, "--weight") for weight in weights]
     read = [profile_from_json(files.read_whole(path, PROFILE_BYTES_MAX)) for path in profiles]
     check_new(out)
-    with progress("generating", quiet=as_json), open_session(master, memory=memory) as session:
+    with job.session("generating") as session:
         manifest = generate_recording(
             session,
             read,
@@ -313,20 +304,18 @@ def generate(
             partitions=partitions,
             seed=seed,
         )
-    if as_json:
-        print_json({"records": manifest.records, "out": out, "digest": manifest.digest})
-    else:
-        show_made(out, manifest)
+    document = {"records": manifest.records, "out": out, "digest": manifest.digest}
+    return CommandAnswer(document, [made(out, manifest)])
 
 
-def _profile_facts(found: WorkloadProfile) -> Iterator[tuple[str, str]]:
-    yield "events", f"{found.events:,}"
+def _profile_facts(found: WorkloadProfile) -> Iterator[tuple[str, Cell]]:
+    yield "events", found.events
     if found.events:
         from callboard.simulations.workload.report import rate_text
 
         yield "from", from_us(found.start_us).isoformat()
         yield "to", from_us(found.start_us + found.span_us).isoformat()
         yield "mean rate", rate_text(found)
-        yield "busiest second", f"{found.burst[-1][0]:,}"
-        yield "keys", f"{found.distinct_keys:,}"
+        yield "busiest second", found.burst[-1][0]
+        yield "keys", found.distinct_keys
         yield "mean value", size_text(round(found.value_total_bytes / found.events))

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from fractions import Fraction
 from typing import Any
 
 import click
 
 from callboard.cli import exits, files
-from callboard.cli.options import FiniteFloat, bucket_option, json_option, spark_options
-from callboard.cli.output import print_json, progress, show, table
+from callboard.cli.answers import CommandAnswer
+from callboard.cli.options import FiniteFloat
+from callboard.cli.output import table
+from callboard.cli.workload.spark_job import SparkJob, bucket_option, spark_job
 from callboard.log.errors import InvalidArgument
 from callboard.simulations.workload.comparing import Side, compare_sides, measure_sides, side_of_profile
 from callboard.simulations.workload.distances import COMPARED, THRESHOLD, Comparison
 from callboard.simulations.workload.measuring import measure_recording
 from callboard.simulations.workload.profile_format import PROFILE_BYTES_MAX
-from callboard.simulations.workload.session import open_session
 from callboard.simulations.workload.verdicts import number_text
 
 
@@ -43,8 +43,7 @@ from callboard.simulations.workload.verdicts import number_text
 @bucket_option(
     "The length of a bucket of time where a recording is measured.  [default: 1/200 of it, a second at least]"
 )
-@spark_options
-@json_option
+@spark_job
 def compare(
     first: str,
     second: str,
@@ -52,10 +51,8 @@ def compare(
     threshold: float,
     ignored: tuple[str, ...],
     bucket_us: int | None,
-    master: str | None,
-    memory: str,
-    as_json: bool,
-) -> int:
+    job: SparkJob,
+) -> CommandAnswer:
     """Tell whether two recordings are alike, whatever their scale. A and B are recordings or profiles.
 
     Exits with 12 when they are different.
@@ -64,7 +61,7 @@ def compare(
         files.check_target(report_path)
     if report_path in (first, second):
         raise InvalidArgument(f"the report would replace {report_path}. Name another file.")
-    sides = _sides((first, second), lambda: open_session(master, memory=memory), bucket_us, as_json)
+    sides = _sides((first, second), job, bucket_us)
     found = compare_sides(sides[0], sides[1], threshold=Fraction(str(threshold)), ignored=ignored)
     if report_path is not None:
         from callboard.simulations.workload.comparison_page import comparison_page
@@ -74,19 +71,11 @@ def compare(
             for path, side in zip((first, second), sides, strict=True)
         ]
         files.write_whole(report_path, comparison_page(named, found).encode())
-    if as_json:
-        print_json(_document(found, (first, second)))
-    else:
-        show(*_shown(found, (first, second)))
-    return exits.OK if found.is_alike else exits.DIFFERENT
+    code = exits.OK if found.is_alike else exits.DIFFERENT
+    return CommandAnswer(_document(found, (first, second)), _shown(found, (first, second)), code=code)
 
 
-def _sides(
-    paths: tuple[str, str],
-    opened: Callable[[], AbstractContextManager[Any]],
-    bucket_us: int | None,
-    as_json: bool,
-) -> list[Side]:
+def _sides(paths: tuple[str, str], job: SparkJob, bucket_us: int | None) -> list[Side]:
     """A folder is a recording, and a file a profile. Spark is started for recordings only."""
     found = {
         path: side_of_profile(files.read_whole(path, PROFILE_BYTES_MAX))
@@ -95,7 +84,7 @@ def _sides(
     }
     folders = sorted({*paths} - {*found})
     if folders:
-        with progress("measuring", quiet=as_json), opened() as session:
+        with job.session("measuring") as session:
             names = [path.rstrip("/") for path in folders]
             if found:  # what a profile does not know is not compared
                 measured = [Side(measure_recording(session, name, bucket_us=bucket_us)) for name in names]
@@ -170,17 +159,21 @@ def _rows_table(found: Comparison) -> Any:
 
 
 def _queues_table(found: Comparison) -> Any:
-    rows = []
-    for each in found.queues:
-        waits: tuple[str, ...] = ("", "")
-        depths: tuple[str, ...] = ("", "")
-        if each.facts is not None:
-            waits = tuple(
-                "/".join(number_text(facts.wait(percent)) for percent in (50, 99)) for facts in each.facts
-            )
-            depths = tuple(
-                "/".join(number_text(facts.depth(percent)) for percent in (50, 99)) for facts in each.facts
-            )
-        rows.append((each.name, *waits, *depths, each.verdict.value, each.note))
+    rows = [
+        (
+            each.name,
+            *(_pair(facts.wait) for facts in each.facts or ()),
+            *(_pair(facts.depth) for facts in each.facts or ()),
+            *([""] * (0 if each.facts else 4)),
+            each.verdict.value,
+            each.note,
+        )
+        for each in found.queues
+    ]
     heads = ("queue, % load", "wait A, p50/p99", "wait B", "depth A", "depth B", "verdict", "note")
     return table(heads, rows, words=("queue, % load", "verdict", "note"))
+
+
+def _pair(at: Callable[[int], Any]) -> str:
+    """The 50th and the 99th percentile."""
+    return "/".join(number_text(at(percent)) for percent in (50, 99))

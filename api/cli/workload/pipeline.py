@@ -9,15 +9,16 @@ from typing import Any, Final
 import click
 
 from callboard.cli import exits, files
-from callboard.cli.options import json_option, spark_options
-from callboard.cli.output import facts, print_json, progress, say, show, size_text
+from callboard.cli.answers import CommandAnswer
+from callboard.cli.output import facts, size_text
 from callboard.cli.replay import report_lines
+from callboard.cli.workload.spark_job import SparkJob, spark_job
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.workload.comparison_page import comparison_page
 from callboard.simulations.workload.pipeline import DATA, GENERATED, RECORDED, PipelineReport, run_pipeline
 from callboard.simulations.workload.report import profile_page
 from callboard.simulations.workload.scaling import exact
-from callboard.simulations.workload.session import check_spark, open_session
+from callboard.simulations.workload.session import check_spark
 from callboard.traffic import load_profile, synthesise
 
 TRAFFIC: Final = "traffic.log"
@@ -38,8 +39,7 @@ EVENTS_MAX: Final = 1_000_000
     show_default=True,
     help="Of the synthetic day that is taken without a FILE.",
 )
-@spark_options
-@json_option
+@spark_job
 def pipeline(
     sources: tuple[str, ...],
     out: str,
@@ -48,10 +48,8 @@ def pipeline(
     consumers: int,
     seed: int,
     events: int,
-    master: str | None,
-    memory: str,
-    as_json: bool,
-) -> int:
+    job: SparkJob,
+) -> CommandAnswer:
     """Import traffic, profile it, generate more, test with that.
 
     What was generated is compared with what was imported, replayed into a runtime whose consumers account for every
@@ -61,12 +59,12 @@ def pipeline(
     volume = exact(scale, "--scale")
     check_spark()
     folder = files.new_folder(out)
-    with progress("pipeline", quiet=as_json) as advance:
+    with job.progress("pipeline") as advance:
         if not sources:
             advance("making a synthetic day", 0, None)
             sources = (_synthetic(f"{folder}/{TRAFFIC}", events, seed),)
         report = run_pipeline(
-            lambda: open_session(master, memory=memory),
+            job.open,
             sources,
             folder,
             scale=volume,
@@ -76,12 +74,9 @@ def pipeline(
             tell=lambda what: advance(what, 0, None),
         )
     _write(report, folder)
-    if as_json:
-        print_json(_document(report))
-    else:
-        show(facts(_facts(report)), report.comparison.words)
-        say(f"everything is in {out}: look at profile.html and comparison.html")
-    return _code(report)
+    lines = [facts(_facts(report)), report.comparison.words]
+    said = f"everything is in {out}: look at profile.html and comparison.html"
+    return CommandAnswer(_document(report), lines, said=[said], code=_code(report))
 
 
 def _code(report: PipelineReport) -> int:

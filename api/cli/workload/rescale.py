@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import click
+from rich.console import RenderableType
 
-from callboard.cli.options import FiniteFloat, json_option, spark_options
-from callboard.cli.output import facts, print_json, progress, show
+from callboard.cli.answers import CommandAnswer
+from callboard.cli.options import FiniteFloat
+from callboard.cli.output import Cell, facts
+from callboard.cli.workload.spark_job import SparkJob, spark_job
 from callboard.recordings.manifest import Manifest
 from callboard.simulations.workload.profile_format import SECOND_US
 from callboard.simulations.workload.rescaling import Rescaling
 from callboard.simulations.workload.rescaling import rescale as rescale_recording
 from callboard.simulations.workload.scaling import exact
-from callboard.simulations.workload.session import open_session
 from callboard.spark.files import check_new
 from callboard.spark.slices import read_manifest
 
@@ -44,8 +46,7 @@ SHIFT_S_MAX = 1e9
 )
 @click.option("--seed", default="0", show_default=True, help="Another seed chooses other keys and shifts.")
 @click.option("--partitions", type=int, help="Partitions of the recording.  [default: as recorded]")
-@spark_options
-@json_option
+@spark_job
 def rescale(
     recording: str,
     out: str,
@@ -54,10 +55,8 @@ def rescale(
     shift_s: float | None,
     seed: str,
     partitions: int | None,
-    master: str | None,
-    memory: str,
-    as_json: bool,
-) -> None:
+    job: SparkJob,
+) -> CommandAnswer:
     """Make a recording larger or smaller, of its own sequences. N is such as 10, 0.25 or 1/3.
 
     Each copy has keys of its own and is a little later. What a key's records have to do with each other is kept
@@ -73,22 +72,18 @@ def rescale(
     )
     check_new(out)
     read_manifest(recording)
-    with progress("rescaling", quiet=as_json), open_session(master, memory=memory) as session:
+    with job.session("rescaling") as session:
         manifest = rescale_recording(session, recording, out, rescaling)
-    if as_json:
-        print_json(
-            {"records": manifest.records, "keys": manifest.keys[0], "out": out, "digest": manifest.digest}
-        )
-        return
-    show_made(out, manifest)
+    document = {"records": manifest.records, "keys": manifest.keys[0], "out": out, "digest": manifest.digest}
+    return CommandAnswer(document, [made(out, manifest)])
 
 
-def show_made(out: str, manifest: Manifest) -> None:
-    """Say what a job has made."""
-    rows = [
-        ("records", f"{manifest.records:,}"),
+def made(out: str, manifest: Manifest) -> RenderableType:
+    """What a job has made."""
+    rows: list[tuple[str, Cell]] = [
+        ("records", manifest.records),
         ("keys", f"{'' if manifest.keys[1] else 'about '}{manifest.keys[0]:,}"),
-        ("partitions", f"{len(manifest.partitions):,}"),
+        ("partitions", len(manifest.partitions)),
         ("digest", manifest.digest),
     ]
-    show(facts(rows, title=f"recording {out}"))
+    return facts(rows, title=f"recording {out}")

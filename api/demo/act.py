@@ -15,19 +15,21 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import zlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final
 
-import click
 import trio
 
 from callboard.actors.catalog.commands import DELAYED_FORWARDER, ROUTER
 from callboard.actors.kernel.events import ActorRestarted
+from callboard.actors.partition.choice.addressing import FOR_GROUP
 from callboard.actors.partition.companion_partitions import dead_letter_records
-from callboard.cli.demo.account import acknowledged_events
-from callboard.cli.demo.stage import (
+from callboard.consumer.messages import ReceivedBatch, ReceivedMessage
+from callboard.consumer.verdicts import Reject, Retry
+from callboard.demo.account import DemoHistory, Left, acknowledged_events
+from callboard.demo.files import RecordFile, read_record_lines
+from callboard.demo.stage import (
     BUG_REASON,
     DEAD_TOPIC,
     GROUP,
@@ -37,12 +39,6 @@ from callboard.cli.demo.stage import (
     Stage,
     WorkFailure,
 )
-from callboard.cli.errors import first_error
-from callboard.cli.files import RecordFile, read_record_lines
-from callboard.cli.interruption import run
-from callboard.cli.processes import wait_for_parent_to_go
-from callboard.consumer.messages import ReceivedBatch, ReceivedMessage
-from callboard.consumer.verdicts import Reject, Retry
 from callboard.log.errors import (
     ActorCrashed,
     AskTimeout,
@@ -54,7 +50,7 @@ from callboard.log.errors import (
     PublishFailed,
     StorageError,
 )
-from callboard.message import Message, ScheduledReceipt
+from callboard.message import Message, ScheduledReceipt, to_us
 from callboard.runtime import Runtime
 from callboard.traffic import Event, digest_of
 
@@ -84,6 +80,8 @@ _REPEATED = (ActorCrashed, AskTimeout, PartitionUnavailable, PublishFailed)
 _NOT_SETTLED = (LeaseLost, ActorCrashed, AskTimeout, PartitionUnavailable, StorageError)
 _NUMBERS: Final = {DELAYED_FORWARDER: -1, ROUTER: -2}
 Numbered = tuple[int, Event]
+Standing = tuple[int, int, int, int, bool]
+"""How far an act is: published, acknowledged, to do, dead, and whether it is over."""
 
 
 class DemoFailure(Exception):
@@ -94,7 +92,7 @@ class Act:
     """One act. Act two is to be killed: it keeps the last tenth unpublished, so that it never finishes, and act three
     publishes what the records of act two show no receipt for.
 
-    Prints [published, acknowledged, to do, dead, is over] on standard output as it continues. To do is what is to be
+    Tells how far it is as it continues: see `Standing`. To do is what is to be
     acknowledged: all that earlier acts have left over. In act two it is what is to be published, of which the kill
     leaves some. Dead is how many messages have met the bug, or in act three how many dead letters were redriven.
 
@@ -102,12 +100,21 @@ class Act:
     be; the others when all is settled.
     """
 
-    def __init__(self, stage: Stage, act: str, runtime: Runtime, write: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        stage: Stage,
+        act: str,
+        runtime: Runtime,
+        *,
+        write: Callable[[str], None],
+        tell: Callable[[Standing], None],
+    ) -> None:
         self._stage = stage
         self._act = act
         self._runtime = runtime
         self._topic = runtime.topic(TOPIC)
         self._write = write
+        self._tell = tell
         self._first, self._last = stage.span(act)
         self._failures, self._delays, self._crashes, self._kill_after = stage.plan(act)
         if act == THREE:  # the bug is mended
@@ -152,8 +159,8 @@ class Act:
             nursery.cancel_scope.cancel()
 
     def show(self, *, is_over: bool = False) -> None:
-        """Print how far the act is."""
-        click.echo(json.dumps([self._published, self._acknowledged, self._to_do, self._dead, is_over]))
+        """Tell how far the act is."""
+        self._tell((self._published, self._acknowledged, self._to_do, self._dead, is_over))
 
     @property
     def _dead(self) -> int:
@@ -464,27 +471,35 @@ async def unsettled(runtime: Runtime) -> int:
     )
 
 
-async def _perform(stage: Stage, act: str) -> None:
-    async def leave_with_parent() -> None:
-        await wait_for_parent_to_go()
-        nursery.cancel_scope.cancel()
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(leave_with_parent)
-        with contextlib.closing(RecordFile(stage.recorded(act))) as file:
-            async with stage.runtime() as runtime:
-                await runtime.create_topic(TOPIC, partitions=stage.partitions)
-                await runtime.create_topic(DEAD_TOPIC)
-                performed = Act(stage, act, runtime, file.write)
-                await performed.run()
-        performed.show(is_over=True)
-        nursery.cancel_scope.cancel()
+async def perform(stage: Stage, act: str, tell: Callable[[Standing], None]) -> None:
+    """Play an act to its end."""
+    with contextlib.closing(RecordFile(stage.recorded(act))) as file:
+        async with stage.runtime() as runtime:
+            await runtime.create_topic(TOPIC, partitions=stage.partitions)
+            await runtime.create_topic(DEAD_TOPIC)
+            played = Act(stage, act, runtime, write=file.write, tell=tell)
+            await played.run()
+    played.show(is_over=True)
 
 
-@click.command("demo-child", hidden=True)
-@click.argument("act")
-@click.argument("stage")
-def demo_child(act: str, stage: str) -> None:
-    """One act of `callboard demo`; not for people."""
-    with first_error():
-        run(lambda: _perform(Stage(**json.loads(stage)), act))
+async def read_back(stage: Stage, history: DemoHistory) -> Left:
+    """Give the history all that is stored; returns what is left undone."""
+    async with stage.runtime() as runtime:
+        topic = runtime.topic(TOPIC)
+        for partition in range(topic.partitions):
+            async for record in topic.read(partition=partition):
+                headers = record.headers
+                history.add_stored(
+                    partition,
+                    record.offset,
+                    identify(headers)[0],
+                    digest_of(record.key, record.value or b""),
+                    None if record.key is None else digest_of(record.key, b""),
+                    appended_us=to_us(record.append_time),
+                    redriven=FOR_GROUP in headers,
+                )
+        async for record in runtime.topic(DEAD_TOPIC).read():
+            partition, offset = origin_of(record.headers)
+            history.add_dead(partition, offset, digest_of(record.key, record.value or b""))
+        left_dead = await kept(runtime) + sum((await runtime.dead_letters(DEAD_TOPIC).count()).values())
+        return Left(await unsettled(runtime), await topic.delayed().count(), left_dead)

@@ -43,12 +43,9 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import attrs
-from rich.console import RenderableType
-
-from callboard.cli.output import table
 
 Fact = tuple[str, list[int]]
 _NUMBERS_AT_LEAST = {"P": 3} | dict.fromkeys("DXHKOWBFGJN", 2) | dict.fromkeys("SECRLQZ", 1)
@@ -415,57 +412,3 @@ def percentiles(values_us: Sequence[int]) -> tuple[float | None, float | None]:
         return None, None
     ordered = sorted(values_us)
     return ordered[len(ordered) // 2] / 1000, ordered[len(ordered) * 99 // 100] / 1000
-
-
-def account_table(
-    title: str, account: DemoAccount, bad: str, timings: Sequence[dict[str, Any]]
-) -> RenderableType:
-    """The account for people: three sums, what went wrong, and the times."""
-    a = account
-    in_doubt = f"{a.publish_errors:,} in doubt after errors, {a.in_doubt_at_kill:,} at the kill"
-    tries = f"{a.dead_rejected:,} rejected, {a.dead_failed:,} failed too often"
-    first = a.delivered - a.redelivered
-    counts: Sequence[tuple[str, int | None, str]] = (
-        ("events in the input", a.events, f"{bad} left out"),
-        ("+ stored twice", a.stored_twice, in_doubt),
-        ("+ dead letters redriven", a.redriven, "the handler was mended"),
-        ("= stored", a.stored, ""),
-        ("", None, ""),
-        ("handled", a.handled, f"the work was done; ack in doubt: {a.acknowledged_in_doubt:,}"),
-        ("+ dead letters", a.dead_lettered, tries),
-        ("= stored", a.handled + a.dead_lettered, ""),
-        ("", None, ""),
-        ("delivered first", first, "to a worker's hands"),
-        ("+ after a failure", a.redelivered_after_failure, "retried after 20, 100, then 300 ms"),
-        ("+ after being given back", a.redelivered_after_release, "the handler was cancelled"),
-        ("+ after the lease ran out", a.redelivered_after_hang, "the handler hung"),
-        ("+ after the kill", a.redelivered_after_kill, ""),
-        ("+ after crashes", a.redelivered_otherwise, "the ack was late, or lost"),
-        ("= delivered", a.delivered, ""),
-        ("", None, ""),
-        ("published, with a receipt", a.acknowledged_publishes, ""),
-        ("of these delayed", a.delayed, f"{a.delayed_at_kill:,} waited while the process was killed"),
-        ("lost", a.lost, ""),
-        ("altered", a.altered, ""),
-        ("out of order within a key", a.out_of_order, "by first appearance in the log"),
-        ("came before its time", a.delayed_early, ""),
-        ("delivered after its ack", a.delivered_after_acknowledgement, ""),
-        ("not settled at the end", a.unsettled + a.still_delayed + a.still_dead, ""),
-        ("restarts", a.restarts, f"after {a.crashes:,} crashes of actors"),
-        ("", None, ""),
-    )
-    rows = [(name, "" if number is None else f"{number:,}", note) for name, number, note in counts]
-    for timing in timings:
-        rates = f"{timing['published_per_s']:,.0f}/s published, {timing['acknowledged_per_s']:,.0f}/s acknowledged"
-        rows.append((timing["act"], f"{timing['seconds']:.2f} s", rates))
-    for name, middle, high in (
-        ("publish to acknowledged", a.publish_ms_p50, a.publish_ms_p99),
-        ("publish to handled", a.handled_ms_p50, a.handled_ms_p99),
-        ("delayed, late by", a.late_ms_p50, a.late_ms_p99),
-    ):
-        rows.append((name, _ms(middle), f"p99 {_ms(high)}"))
-    return table(("what", "how many", "note"), rows, words=("what", "note"), title=title)
-
-
-def _ms(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.2f} ms"

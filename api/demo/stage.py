@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import enum
 import itertools
+from array import array
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import attrs
 
 from callboard.actors.catalog.commands import DELAYED_FORWARDER, ROUTER
-from callboard.cli.files import read_traffic
-from callboard.cli.traffic_options import delimiter_of
+from callboard.demo.files import read_traffic
+from callboard.log.errors import InvalidArgument
 from callboard.log.seams.entropy import Entropy
 from callboard.runtime import Runtime, open_runtime
 from callboard.simulations.entropy import SeededEntropy
@@ -120,7 +121,7 @@ class Stage:
                 self.key_column,
                 self.value_column,
                 time_form(self.time_format),
-                delimiter_of(self.delimiter),
+                self.delimiter,
                 self.year,
                 keeps_empty_keys=self.empty_key == "keep",
             )
@@ -128,6 +129,14 @@ class Stage:
             form = None if self.form is None else Format(self.form)
             every = read_events(lines, form=form, columns=columns, tally=tally)
         return itertools.islice(itertools.islice(every, self.events), first, last)
+
+    def digests(self, tally: Tally) -> array[int]:
+        """A fingerprint of each event. Raises `InvalidArgument` when there are fewer than two."""
+        found = array("Q", (event.digest for event in self.traffic(tally=tally)))
+        if len(found) < 2:
+            problem = f"{self.path or '--events'} gives {len(found)} events, and the demo needs two at least."
+            raise InvalidArgument(f"{problem} {tally.reasons()}".rstrip())
+        return found
 
     def span(self, act: str) -> tuple[int, int]:
         """The events of an act: act one has the first half, the others have the second."""
@@ -146,7 +155,9 @@ class Stage:
         return {event for act in (ONE, TWO) for event in self.plan(act).delays}
 
     def recorded(self, act: str) -> str:
+        """The file of what an act wrote down."""
         return f"{self.directory}/records/{act.replace(' ', '-')}.txt"
 
     def runtime(self) -> Runtime:
+        """The runtime in which all acts play."""
         return open_runtime(f"{self.directory}/data")

@@ -32,6 +32,7 @@ from callboard.actors.catalog.live_schedules import LiveSchedule as LiveSchedule
 from callboard.actors.catalog.live_schedules import Schedules
 from callboard.actors.catalog.live_topic import LiveTopic as LiveTopic
 from callboard.actors.catalog.losses import CatalogStatistics
+from callboard.actors.catalog.partition_view import PartitionView
 from callboard.actors.catalog.state import GroupRecord, TopicRecord
 from callboard.actors.groups.coordinator import Coordinator
 from callboard.actors.groups.spec import CoordinatorSpec
@@ -52,7 +53,6 @@ from callboard.actors.partition.companion_partitions.outbox import (
 from callboard.actors.partition.partition import Partition
 from callboard.actors.partition.port import REFUSING, PartitionPort, unavailable
 from callboard.actors.partition.spec import PartitionSpec, ReadingGroups
-from callboard.actors.partition.view import PartitionView
 from callboard.actors.recurring.commands import RECURRING
 from callboard.actors.recurring.spec import Zones
 from callboard.actors.settings import GroupSettings, TopicSettings

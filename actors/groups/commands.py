@@ -43,7 +43,7 @@ class Join(Question[Joined]):
     topic_id: str | None
     name: str | None = None
     number: int = 0
-    """Of the peer by which the consumer hears of its group (`participation`)."""
+    """Of the peer by which the consumer hears of its group."""
 
 
 @attrs.frozen

@@ -1,7 +1,7 @@
 """Membership: a group's settings and its consumers, as the incarnations of its coordinator hand them on to each other.
 
 Only the coordinator writes it. What the catalog decides about the group comes in notices (`GroupDecided`). Consumers
-hear of it in notices, and depart by one (`participation`). Departures are gathered here: many are one task's.
+hear of it in notices, and depart by one. Departures are gathered here: many are one task's.
 
 Invariants
 ----------

@@ -1,6 +1,6 @@
 """The port: the address of a partition, for the publishers and consumers of its topic and for other actors.
 
-It never changes. What its partition is doing is heard from it (`account`, `view`).
+It never changes. What its partition is doing is heard from it (`account`; in the catalog, `partition_view`).
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.actors.catalog.commands import ConsumerAdmission, EnsureGroup
 from callboard.actors.groups.commands import Leave
-from callboard.actors.groups.participation import Participation
 from callboard.actors.names import check_name
 from callboard.actors.settings import GroupSettings, check_group
+from callboard.consumer.participation import Participation
 from callboard.log.errors import ActorCrashed, ActorStopped, ConsumerDrained, InvalidArgument, RuntimeClosed
 
 if TYPE_CHECKING:

@@ -60,9 +60,9 @@ HOST_IMPORTERS = ("callboard.runtime", "callboard.cli", "callboard.looking", "ca
 DOORS = {
     "catalog": {"commands", "directory", "folders", "live_topic", "losses", "state"},
     "forwarding": {"commands"},
-    "groups": {"commands", "participation", "spec"},
+    "groups": {"commands", "spec"},
     "partition": {
-        *("account", "calls", "commands", "delivery_reset", "port", "spec", "view"),
+        *("account", "calls", "commands", "delivery_reset", "port", "spec"),
         *(
             "companion_partitions.companions",
             "companion_partitions.dead_letter_records",
@@ -74,6 +74,13 @@ DOORS = {
     },
     "recurring": {"commands", "spec"},
     "timers": {"commands"},
+}
+
+
+# What starts actors, and what looks at how they work, may import what is protected of a room.
+STARTERS = {
+    *("callboard.actors.catalog.directory", "callboard.background", "callboard.runtime"),
+    "callboard.simulations",
 }
 
 
@@ -185,6 +192,21 @@ def test_every_module_has_a_rank(house: Any) -> None:
     """Every folder at the top of the package stands in the table by its own name."""
     tops = {".".join(name.split(".")[:2]) for name in house.folders} - {"callboard"}
     assert sorted(tops - RANKS.keys()) == []
+
+
+def test_only_what_starts_actors_passes_by_the_doors(house: Any) -> None:
+    """Every room of actors has its doors, and no contract that protects one lets others in."""
+    rooms = {name.split(".")[2] for name in house.folders if name.startswith("callboard.actors.")}
+    assert rooms - {"kernel", "delivery"} == DOORS.keys()
+    problems = [
+        f"{contract['id']}: lets {importer} in"
+        for contract in house.settings["tool"]["importlinter"]["contracts"]
+        for room in {
+            each.split(".")[2] for each in contract.get("protected_modules", ()) if ".actors." in each
+        }
+        for importer in set(contract["allowed_importers"]) - STARTERS - {f"callboard.actors.{room}"}
+    ]
+    house.demand_none(problems)
 
 
 @pytest.mark.parametrize("room", DOORS)

@@ -20,8 +20,8 @@ from callboard.actors.groups.commands import (
     TakenAway,
 )
 from callboard.actors.groups.coordinator import RETRY_S, UNJOINED_S
-from callboard.actors.groups.participation import Participation
 from callboard.actors.kernel import ActorSystem, Batch, MailboxSpec, notify
+from callboard.consumer.participation import Participation
 from callboard.log.limits import Limits
 from callboard.simulations.clock import VirtualClock
 from callboard.simulations.entropy import SeededEntropy

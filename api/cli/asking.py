@@ -7,14 +7,14 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-from callboard.cli.found import find_topic
 from callboard.cli.interruption import run
 from callboard.control.client import ControlClient
 from callboard.control.verbs import VERBS, answer
-from callboard.log.errors import ControlError, DirectoryLocked
+from callboard.log.errors import ControlError, DirectoryLocked, TopicNotFound
 from callboard.looking import look_at
-from callboard.offline import require_directory
+from callboard.offline import require_directory, topic_not_found
 from callboard.runtime import Runtime, open_runtime
+from callboard.topic import Topic
 
 
 def ask(directory: str, verb: str, **arguments: str) -> Any:
@@ -83,3 +83,11 @@ async def asking(directory: str) -> AsyncIterator[Callable[..., Awaitable[Any]]]
                 f"{locked} It has no control socket: open it there with control=True to ask it.",
                 directory=directory,
             ) from locked
+
+
+def find_topic(runtime: Runtime, name: str) -> Topic:
+    """The topic of that name. Raises `TopicNotFound` with what to type instead."""
+    try:
+        return runtime.topic(name)
+    except TopicNotFound:
+        raise topic_not_found(name, [topic.name for topic in runtime.topics()], runtime.directory) from None

@@ -7,7 +7,6 @@ opens the directory and acknowledges each message after printing it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
@@ -16,17 +15,17 @@ import click
 import trio
 
 from callboard.actors.names import check_name
-from callboard.cli.found import find_topic
+from callboard.cli.asking import find_topic
 from callboard.cli.interruption import run
 from callboard.cli.messages import record_to_json
-from callboard.cli.options import directory_option, json_option, parse_start
+from callboard.cli.options import directory_option, json_option
 from callboard.cli.output import say, to_json
+from callboard.cli.places import Place, offset_of, parse_start
 from callboard.cli.streams import write_out
 from callboard.control.socket_file import socket_problem
 from callboard.log.errors import InvalidArgument, OffsetOutOfRange, TopicNotFound
-from callboard.log.host.clock import HostClock
 from callboard.log.offline.reader import LogReader
-from callboard.message import Record, to_us
+from callboard.message import Record
 from callboard.offline import OfflineDirectory, require_directory
 from callboard.runtime import open_runtime
 from callboard.topic import Topic
@@ -134,7 +133,7 @@ class PartitionReading:
 
     _directory: str
     _topic: str
-    _start: int | str | datetime
+    _start: Place
     _partition: int | None
     _output: Output
     _follow: bool = attrs.field(kw_only=True)
@@ -148,7 +147,7 @@ class PartitionReading:
             positions: dict[int, tuple[LogReader, int]] = {}
             for index in partitions:
                 reader = await offline.reader(topic, index)
-                positions[index] = reader, await _resolved(reader, self._start)
+                positions[index] = reader, await offset_of(reader, self._start)
                 if isinstance(self._start, int) and self._start > reader.visible_end:
                     say(
                         f"{self._topic}/{index} ends before offset {self._start}: its next offset is"
@@ -207,14 +206,6 @@ class PartitionReading:
                 break
             offset = reading.next_offset
         return offset
-
-
-async def _resolved(reader: LogReader, start: int | str | datetime) -> int:
-    if isinstance(start, datetime):
-        return await reader.offset_at(to_us(start), HostClock().wall_us())
-    if isinstance(start, int):
-        return max(start, reader.start_offset)
-    return reader.start_offset if start == "beginning" else reader.visible_end
 
 
 async def _consume_in_group(

@@ -15,8 +15,9 @@ from callboard.actors.settings import GROUP_FIELDS
 from callboard.cli.answers import CommandAnswer, answering, listed
 from callboard.cli.asking import ask
 from callboard.cli.command_line import CommandGroup
-from callboard.cli.options import all_option, directory_option, zoned
+from callboard.cli.options import all_option, directory_option
 from callboard.cli.output import facts, table
+from callboard.cli.places import zoned
 from callboard.cli.topics import alter_settings, delete_named, setting_rows, settings_argument
 from callboard.control.verbs import is_negative, parse_place
 from callboard.log.errors import InvalidArgument

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from typing import Any
 
 import click
 
 from callboard.actors.settings import SettingField
-from callboard.cli.output import say
 from callboard.cli.streams import check_directory
-from callboard.consumer.reader import plain_start
-from callboard.control.verbs import is_negative
 from callboard.log.errors import ConfigurationError, InvalidArgument
-from callboard.message import parse_instant
 
 directory_option = click.option(
     "-d",
@@ -46,34 +41,6 @@ all_option = click.option(
     "--all", "with_own", is_flag=True, help="Also the groups of the broker's own, such as callboard.handled."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
-
-
-def zoned(text: str) -> datetime:
-    """An instant in ISO 8601. One without a zone is UTC, which is reported. Raises `ValueError`."""
-    instant = parse_instant(text)
-    if datetime.fromisoformat(text).tzinfo is None:
-        say(f"{text} has no zone: it is taken as {instant.isoformat()}")
-    return instant
-
-
-def parse_start(text: str) -> int | str | datetime:
-    """ "beginning", "end", an offset, or an ISO 8601 instant (UTC unless it says otherwise)."""
-    if text in ("beginning", "end"):
-        return text
-    if text.isascii() and text.isdecimal() and len(text) < 20:
-        plain_start("the place to start", int(text))
-        return int(text)
-    if is_negative(text):
-        raise InvalidArgument(
-            f"{text:.60} lies before the start: offsets begin at 0. Say beginning for the oldest message that is kept."
-        )
-    try:
-        return zoned(text)
-    except ValueError:
-        raise InvalidArgument(
-            f'{text!r:.60} is no place to start: use "beginning", "end", an offset, or an instant such as'
-            " 2026-11-21T12:00:00+00:00."
-        ) from None
 
 
 def parse_settings(

@@ -15,12 +15,11 @@ from callboard.cli.answers import CommandAnswer, answering
 from callboard.cli.command_line import CommandGroup
 from callboard.cli.interruption import run
 from callboard.cli.messages import record_to_json
-from callboard.cli.options import bytes_of, directory_option, json_option, parse_start, zoned
+from callboard.cli.options import bytes_of, directory_option, json_option
 from callboard.cli.output import counted, facts, say, size_text, to_json
+from callboard.cli.places import Place, offset_of, parse_start, zoned
 from callboard.cli.streams import write_out
 from callboard.log.errors import InvalidArgument, RecordingInvalid
-from callboard.log.host.clock import HostClock
-from callboard.log.offline.reader import LogReader
 from callboard.message import Record, from_us, to_us
 from callboard.offline import OfflineDirectory, files_below, folder_and_name, is_ours, recording_at
 from callboard.recordings.copying import (
@@ -324,7 +323,7 @@ def record(
     return _made(out, f"{out} holds {counted(records, 'record')} of topic {topic}", lost=lost)
 
 
-def _check_order(begin: int | str | datetime, end: int | str | datetime) -> None:
+def _check_order(begin: Place, end: Place) -> None:
     """Raise `InvalidArgument` when nothing can lie between the two places."""
     is_inverted = (
         (isinstance(begin, int) and isinstance(end, int) and begin >= end)
@@ -342,7 +341,7 @@ async def _record(
     directory: str,
     topic_name: str,
     out: str,
-    places: tuple[int | str | datetime, int | str | datetime],
+    places: tuple[Place, Place],
     chosen: Sequence[RecordFilter],
     privacy: Privacy,
 ) -> tuple[int, list[str]]:
@@ -354,7 +353,7 @@ async def _record(
         async with made_at(out, topic.settings.partitions, source) as writer:
             for index in range(topic.settings.partitions):
                 reader = await offline.reader(topic, index)
-                begin, end = [await _offset(reader, place) for place in places]
+                begin, end = [min(await offset_of(reader, place), reader.visible_end) for place in places]
 
                 def note(first: int, last: int, index: int = index) -> None:
                     lost.append(f"{topic_name}/{index}: {first} to {last}")
@@ -368,11 +367,3 @@ async def _record(
             if lost:
                 writer.source["lost"] = "; ".join(lost[:20])
     return writer.records, lost
-
-
-async def _offset(reader: LogReader, place: int | str | datetime) -> int:
-    if isinstance(place, datetime):
-        return await reader.offset_at(to_us(place), HostClock().wall_us())
-    if isinstance(place, int):
-        return min(max(place, reader.start_offset), reader.visible_end)
-    return reader.start_offset if place == "beginning" else reader.visible_end

@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import accumulate
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
@@ -107,6 +107,49 @@ class Comparison:
         if left_out := self.named(Verdict.NOT_JUDGED):
             found += f" Not judged: {_listed(left_out)}."
         return found
+
+    def document(self, recordings: tuple[str, str]) -> dict[str, Any]:
+        """All of it for a JSON document, of recordings with these names."""
+        return {
+            "is_alike": self.is_alike,
+            "verdict": self.words,
+            "threshold": float(self.threshold),
+            "recordings": recordings,
+            "notes": self.notes,
+            "distances": [
+                {
+                    "name": each.name,
+                    "distance": None if each.value is None else float(each.value),
+                    "verdict": each.verdict.value,
+                    "note": each.note,
+                }
+                for each in self.distances
+            ],
+            "rows": [
+                {
+                    "name": each.name,
+                    "values": [None if value is None else float(value) for value in each.values],
+                    "verdict": each.verdict.value,
+                    "note": each.note,
+                }
+                for each in self.rows
+            ],
+            "queues": [
+                {
+                    "name": each.name,
+                    "waits": [
+                        [float(facts.wait(percent)) for percent in (50, 99)] for facts in each.facts or ()
+                    ],
+                    "depths": [
+                        [float(facts.depth(percent)) for percent in (50, 99)] for facts in each.facts or ()
+                    ],
+                    "factor": None if each.factor is None else float(each.factor),
+                    "verdict": each.verdict.value,
+                    "note": each.note,
+                }
+                for each in self.queues
+            ],
+        }
 
     def _differences(self, limit: str) -> Iterator[str]:
         """A sentence for each kind of difference: which, and by how much."""

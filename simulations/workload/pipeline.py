@@ -67,6 +67,28 @@ class PipelineReport:
         wanted = self.generated.records, self.generated.payload_bytes
         return (self.delivered, self.delivered_bytes) == wanted and self.simulated.failure is None
 
+    def document(self) -> dict[str, Any]:
+        """All of it for a JSON document, in numbers and words."""
+        failure = self.simulated.failure
+        return {
+            "lines": self.imported.lines,
+            "bad": self.imported.bad,
+            "imported": self.imported.records,
+            "keys": self.profile.distinct_keys,
+            "generated": self.generated.records,
+            "digest": self.generated.digest,
+            "is_alike": self.comparison.is_alike,
+            "verdict": self.comparison.words,
+            "replayed": self.replayed.records,
+            "delivered": self.delivered,
+            "delivered_bytes": self.delivered_bytes,
+            "simulated": self.simulated.records,
+            "lost_by_the_disk": self.simulated.missing,
+            "faults": dict(self.simulated.faults),
+            "failure": None if failure is None else f"{type(failure).__name__}: {failure}",
+            "is_balanced": self.is_balanced,
+        }
+
 
 def run_pipeline(
     opened: Callable[[], AbstractContextManager[SparkSession]],

@@ -5,7 +5,7 @@ stories.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from functools import cache, partial
@@ -32,7 +32,7 @@ from callboard.simulations.machines import MACHINES
 from callboard.simulations.scenarios import registry
 from callboard.simulations.scenarios.points import POINTS
 from callboard.simulations.scenarios.registry import Weights
-from callboard.simulations.search.coverage import STANDARD_SEEDS, table, uncovered
+from callboard.simulations.search.coverage import STANDARD_SEEDS, CoverageRow, table, uncovered
 from callboard.simulations.search.replay import ReplayVerdict
 from callboard.simulations.search.shrink import RUNS_MAX
 from callboard.simulations.search.stored_failure import StaleFailure
@@ -111,6 +111,28 @@ def simulate(scenarios: tuple[str, ...], as_json: bool, **given: Any) -> int:
     stored failure that no longer fits, 9 when runs of one seed differ, 10 when a safeguard is not missed, 11 when
     no seed ended within the time limit.
     """
+    _check(scenarios, given)
+    jobs = given["jobs"] or cores()
+    if given["listed"]:
+        return _list().print(as_json=as_json)
+    if given["repro"] is not None:
+        names = _check_names(scenarios) if scenarios else []
+        return _reproduce(names, given["repro"], given["report"], given["adopt"], as_json)
+    if given["check_determinism"]:
+        known = _weights().scenarios
+        quick = [name for name, weight in known.items() if weight.cost_s <= SLOW_S]
+        names = _check_names(scenarios) if scenarios else quick
+        seeds = range(given["first_seed"], given["first_seed"] + (given["seeds"] or 1))
+        return check_determinism(names, seeds, jobs, given["state"], quiet=as_json).print(as_json=as_json)
+    if given["exhaustive"] is not None:
+        return explore(given["exhaustive"], jobs, quiet=as_json).print(as_json=as_json)
+    if given["prove"] is not None:
+        return prove(given["prove"], jobs, quiet=as_json).print(as_json=as_json)
+    return _sweep(scenarios, jobs, as_json, given)
+
+
+def _check(scenarios: Sequence[str], given: Mapping[str, Any]) -> None:
+    """Raise `InvalidArgument` for options that do not go together, `StorageError` for files that cannot be written."""
     chosen = [mode for mode in MODES if given[mode] not in (None, False)]
     if len(chosen) > 1:
         raise InvalidArgument(
@@ -142,23 +164,6 @@ def simulate(scenarios: tuple[str, ...], as_json: bool, **given: Any) -> int:
             f"--adopt {given['adopt']}: the file is there already, and is not written over. Nothing was run."
             " Name another one, or remove it."
         )
-    jobs = given["jobs"] or cores()
-    if given["listed"]:
-        return _list().print(as_json=as_json)
-    if given["repro"] is not None:
-        names = _check_names(scenarios) if scenarios else []
-        return _reproduce(names, given["repro"], given["report"], given["adopt"], as_json)
-    if given["check_determinism"]:
-        known = _weights().scenarios
-        quick = [name for name, weight in known.items() if weight.cost_s <= SLOW_S]
-        names = _check_names(scenarios) if scenarios else quick
-        seeds = range(given["first_seed"], given["first_seed"] + (given["seeds"] or 1))
-        return check_determinism(names, seeds, jobs, given["state"], quiet=as_json).print(as_json=as_json)
-    if given["exhaustive"] is not None:
-        return explore(given["exhaustive"], jobs, quiet=as_json).print(as_json=as_json)
-    if given["prove"] is not None:
-        return prove(given["prove"], jobs, quiet=as_json).print(as_json=as_json)
-    return _sweep(scenarios, jobs, as_json, given)
 
 
 @cache
@@ -208,8 +213,50 @@ def _list() -> CommandAnswer:
 def _sweep(scenarios: tuple[str, ...], jobs: int, as_json: bool, given: dict[str, Any]) -> int:
     if given["machines"] and scenarios:
         raise InvalidArgument("--machines takes no scenario. Nothing was run.")
-    seeds, known = given["seeds"] or SEEDS, _weights().scenarios
+    seeds = given["seeds"] or SEEDS
     is_standard = not scenarios and not given["machines"] and seeds >= STANDARD_SEEDS
+    search = _search(scenarios, seeds, jobs, given, is_standard=is_standard, quiet=as_json)
+    sweep = search.sweep
+    try:
+        run(partial(search.run, fresh=given["fresh"]))
+    except SystemExit:  # a signal
+        same = "the same command without --fresh" if given["fresh"] else "the same command"
+        with suppress(OSError):  # a closed pipe does not change the exit code
+            say(
+                f"callboard: interrupted after {sweep.done:,} of {sweep.seeds:,} seeds: {same} continues there."
+            )
+        raise
+    rows = _coverage(sweep)
+    lines = searched_lines(search, rows, verbose=given["verbose"])
+    CommandAnswer(searched_to_dict(search, rows), lines).print(as_json=as_json)
+    if given["report"] is not None and search.failures and search.failures[0].report:
+        _copy_report(search.failures[0].report, given["report"])
+    if search.failures or sweep.failures:
+        return exits.VIOLATED
+    if not sweep.done:
+        say(
+            f"callboard: no seed ended within {given['time_limit']:g} s: nothing is known. Give it more time."
+        )
+        return exits.UNFINISHED
+    missing = uncovered(rows) if sweep.is_complete and is_standard else []
+    for row in missing:
+        say(
+            f"callboard: a whole sweep never met the {row.kind} {row.name!r}: correct the scenarios, or call it rare."
+        )
+    return exits.UNCOVERED if missing else exits.OK
+
+
+def _search(
+    scenarios: tuple[str, ...],
+    seeds: int,
+    jobs: int,
+    given: dict[str, Any],
+    *,
+    is_standard: bool,
+    quiet: bool,
+) -> Search:
+    """What is searched: how many seeds of which scenarios, and how."""
+    known = _weights().scenarios
     if given["machines"]:
         dealt, sizes = {MACHINES: seeds}, {MACHINES: 20}
     else:
@@ -225,10 +272,10 @@ def _sweep(scenarios: tuple[str, ...], jobs: int, as_json: bool, given: dict[str
         sizes = {name: min(50, max(1, round(1.0 / max(known[name].cost_s, 0.01)))) for name in names}
     code = code_fingerprint(packages_of(scenarios))
     sweep = Sweep(dealt, given["first_seed"], f"{callboard.__version__} {code}")
-    search = Search(
+    return Search(
         sweep=sweep,
         folder=given["state"],
-        quiet=as_json,
+        quiet=quiet,
         jobs=min(jobs, sweep.seeds),
         time_limit_s=given["time_limit"] or math.inf,
         keep_going=given["keep_going"],
@@ -237,42 +284,23 @@ def _sweep(scenarios: tuple[str, ...], jobs: int, as_json: bool, given: dict[str
         sizes=sizes,
         costs_s={name: weight.cost_s for name, weight in known.items()},
     )
-    try:
-        run(partial(search.run, fresh=given["fresh"]))
-    except SystemExit:  # a signal
-        same = "the same command without --fresh" if given["fresh"] else "the same command"
-        with suppress(OSError):  # a closed pipe does not change the exit code
-            say(
-                f"callboard: interrupted after {sweep.done:,} of {sweep.seeds:,} seeds: {same} continues there."
-            )
-        raise
+
+
+def _coverage(sweep: Sweep) -> Sequence[CoverageRow]:
+    """Which faults and points were met, of all that these scenarios can meet."""
     names = list(sweep.tallies)
     rare = {rare.point: rare.reason for rare in _weights().rare}
     points = {point for name in names for point in POINTS.get(name, ())}
-    rows = table(_expected_faults(names), sweep.faults, sweep.probes, rare, points)
-    lines = searched_lines(search, rows, verbose=given["verbose"])
-    CommandAnswer(searched_to_dict(search, rows), lines).print(as_json=as_json)
-    report = search.failures[0].report if search.failures else ""
-    if given["report"] is not None and report:
-        try:
-            copy_file(report, given["report"])
-        except StorageError as error:  # it must not hide what the sweep found
-            say(f"callboard: {error} The report is in {report}.")
-        else:
-            say(f"report: {given['report']}")
-    if search.failures or sweep.failures:
-        return exits.VIOLATED
-    if not sweep.done:
-        say(
-            f"callboard: no seed ended within {given['time_limit']:g} s: nothing is known. Give it more time."
-        )
-        return exits.UNFINISHED
-    missing = uncovered(rows) if sweep.is_complete and is_standard else []
-    for row in missing:
-        say(
-            f"callboard: a whole sweep never met the {row.kind} {row.name!r}: correct the scenarios, or call it rare."
-        )
-    return exits.UNCOVERED if missing else exits.OK
+    return table(_expected_faults(names), sweep.faults, sweep.probes, rare, points)
+
+
+def _copy_report(report: str, target: str) -> None:
+    try:
+        copy_file(report, target)
+    except StorageError as error:  # it must not hide what the sweep found
+        say(f"callboard: {error} The report is in {report}.")
+    else:
+        say(f"report: {target}")
 
 
 # -- stored failures

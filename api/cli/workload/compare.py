@@ -72,7 +72,7 @@ def compare(
         ]
         files.write_whole(report_path, comparison_page(named, found).encode())
     code = exits.OK if found.is_alike else exits.DIFFERENT
-    return CommandAnswer(_document(found, (first, second)), _shown(found, (first, second)), code=code)
+    return CommandAnswer(found.document((first, second)), _shown(found, (first, second)), code=code)
 
 
 def _sides(paths: tuple[str, str], job: SparkJob, bucket_us: int | None) -> list[Side]:
@@ -92,47 +92,6 @@ def _sides(paths: tuple[str, str], job: SparkJob, bucket_us: int | None) -> list
                 measured = measure_sides(session, names, bucket_us=bucket_us)
         found |= zip(folders, measured, strict=True)
     return [found[path] for path in paths]
-
-
-def _document(found: Comparison, names: tuple[str, str]) -> dict[str, Any]:
-    return {
-        "is_alike": found.is_alike,
-        "verdict": found.words,
-        "threshold": float(found.threshold),
-        "recordings": names,
-        "notes": found.notes,
-        "distances": [
-            {
-                "name": each.name,
-                "distance": None if each.value is None else float(each.value),
-                "verdict": each.verdict.value,
-                "note": each.note,
-            }
-            for each in found.distances
-        ],
-        "rows": [
-            {
-                "name": each.name,
-                "values": [None if value is None else float(value) for value in each.values],
-                "verdict": each.verdict.value,
-                "note": each.note,
-            }
-            for each in found.rows
-        ],
-        "queues": [
-            {
-                "name": each.name,
-                "waits": [[float(facts.wait(percent)) for percent in (50, 99)] for facts in each.facts or ()],
-                "depths": [
-                    [float(facts.depth(percent)) for percent in (50, 99)] for facts in each.facts or ()
-                ],
-                "factor": None if each.factor is None else float(each.factor),
-                "verdict": each.verdict.value,
-                "note": each.note,
-            }
-            for each in found.queues
-        ],
-    }
 
 
 def _shown(found: Comparison, names: tuple[str, str]) -> list[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -76,7 +76,7 @@ def pipeline(
     _write(report, folder)
     lines = [facts(_facts(report)), report.comparison.words]
     said = f"everything is in {out}: look at profile.html and comparison.html"
-    return CommandAnswer(_document(report), lines, said=[said], code=_code(report))
+    return CommandAnswer(report.document(), lines, said=[said], code=_code(report))
 
 
 def _code(report: PipelineReport) -> int:
@@ -99,28 +99,6 @@ def _write(report: PipelineReport, folder: str) -> None:
     files.write_whole(f"{folder}/profile.html", profile_page(report.profile, title="Profile").encode())
     sides = [(RECORDED, report.profile), (GENERATED, report.generated_profile)]
     files.write_whole(f"{folder}/comparison.html", comparison_page(sides, report.comparison).encode())
-
-
-def _document(report: PipelineReport) -> dict[str, Any]:
-    failure = report.simulated.failure
-    return {
-        "lines": report.imported.lines,
-        "bad": report.imported.bad,
-        "imported": report.imported.records,
-        "keys": report.profile.distinct_keys,
-        "generated": report.generated.records,
-        "digest": report.generated.digest,
-        "is_alike": report.comparison.is_alike,
-        "verdict": report.comparison.words,
-        "replayed": report.replayed.records,
-        "delivered": report.delivered,
-        "delivered_bytes": report.delivered_bytes,
-        "simulated": report.simulated.records,
-        "lost_by_the_disk": report.simulated.missing,
-        "faults": dict(report.simulated.faults),
-        "failure": None if failure is None else f"{type(failure).__name__}: {failure}",
-        "is_balanced": report.is_balanced,
-    }
 
 
 def _facts(report: PipelineReport) -> Iterator[tuple[str, str]]:

@@ -106,7 +106,6 @@ class ConsumerLease:
 
     def gives_back(self, ranges: Sequence[tuple[int, int]]) -> None:
         """These are nacked, rejected or released, or may be: others may be handed them, and ack them."""
-        self._unsure_acks.clear()
         if self._given_back is None:
             self._given_back = IntervalSet()
         for start, stop in ranges:

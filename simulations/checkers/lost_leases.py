@@ -2,8 +2,8 @@
 
 A consumer that settles before its lease runs out is never answered that the lease is lost, also when the partition
 crashes meanwhile: a consumer that was handed a message has it until the deadline that came with it. A lease that a
-failed sync has taken out of the journal is given back. What a consumer settled before, or may have settled, and what
-damage has taken out of the journal, is no longer its own.
+failed sync has taken out of the journal is given back. An ack that was cut off may be repeated. What else a consumer
+settled before, or may have settled, and what damage has taken out of the journal, is no longer its own.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from typing import Final
 
 from callboard.simulations.checkers.calm import Calm
 from callboard.simulations.checkers.terms import DEFAULT, SLACK_S, Terms
-from callboard.simulations.history.entry import RECEIVING, HistoryEntry
+from callboard.simulations.history.entry import LAZY, RECEIVING, HistoryEntry
 from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.violations import Violation
 
 PROMISE = "a lease is lost only when its time is over"
+CUT_OFF: Final = "cancelled"
+"""How a settlement ended that its caller gave up."""
 
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
@@ -29,6 +31,8 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     begun: dict[int, HistoryEntry] = {}
     doubtful: set[tuple[str, str, int, int]] = set()
     """What a consumer may have settled: it may have been handed that again, and settle either."""
+    cut_off: set[tuple[str, str, int, int]] = set()
+    """What a consumer may have acked: another ack that it awaits is not lost, but anything else may be."""
     calm = Calm(history)
     found = []
     for entry in history.of(*_KINDS):
@@ -51,9 +55,15 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
         if entry.kind == "extended":
             held.update({place: held[place]._replace(until=entry.until) for place in own})
             continue
-        known = [held.pop(place) for place in own if place not in doubtful]
-        if entry.kind == "unsure":
+        mine = {place: held.pop(place) for place in own if place not in doubtful}
+        known = [*mine.values()]
+        if entry.kind == "unsure" and begin.kind == "ack" and entry.detail == CUT_OFF:
+            held.update(mine)
+            cut_off.update(mine)
+        elif entry.kind == "unsure":
             doubtful.update(places)
+        if (begin.kind != "ack" or begin.detail == LAZY) and not cut_off.isdisjoint(places):
+            continue
         if entry.kind != "lost" or not known or len(known) != len(places):
             continue
         until = min(_until(holder, entry, calm) for holder in known)

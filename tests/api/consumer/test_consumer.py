@@ -543,6 +543,26 @@ async def test_what_was_given_back_is_not_acked_late(autojump_clock: Any, world:
         assert (await world.group_of(topic)).pending == 0
 
 
+async def test_an_ack_that_was_cut_off_is_acked_again_when_others_were_given_back(
+    autojump_clock: Any, world: Any
+) -> None:
+    """Another message of the same lease was nacked meanwhile: the ack counts all the same."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 2)
+        async with topic.subscribe("group", visibility_timeout=30.0) as consumer:
+            async for batch in consumer.batches(max_records=2, max_wait=1.0):
+                one, other = batch
+                break
+            world.disk.slow("/delivery/", 1.0)
+            with trio.move_on_after(0.1) as impatient:
+                await one.ack()
+            assert impatient.cancelled_caught
+            await other.nack()
+            await one.ack()
+        world.disk.unslow()
+        assert (await world.group_of(topic)).pending == 1
+
+
 async def _crash_after(runtime: callboard.Runtime, seconds: float) -> None:
     await trio.sleep(seconds)
     runtime.crash("topics/jobs/0", RuntimeError("a drill"))

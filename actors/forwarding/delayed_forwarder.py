@@ -32,6 +32,7 @@ import trio
 
 from callboard.actors.catalog.commands import WaitingOpened
 from callboard.actors.delivery.receipts import OffsetRange, merged
+from callboard.actors.forwarding.attempts import Attempts
 from callboard.actors.forwarding.commands import (
     CancelDelayed,
     CountAllDelayed,
@@ -42,7 +43,6 @@ from callboard.actors.forwarding.commands import (
     DelayedQuestion,
     ListDelayed,
 )
-from callboard.actors.forwarding.held import Attempts
 from callboard.actors.forwarding.pending import Pending
 from callboard.actors.forwarding.unread import Unread
 from callboard.actors.forwarding.waiting_records import AT_A_TIME, first_records

@@ -32,6 +32,7 @@ import attrs
 
 from callboard.actors.catalog.commands import IsTopic, OutboxOpened, SourcesEnded
 from callboard.actors.delivery.receipts import OFFSET_END, OffsetRange, between, merged
+from callboard.actors.forwarding.attempts import Attempts
 from callboard.actors.forwarding.commands import (
     CountOutboxes,
     CountsAtCrash,
@@ -43,7 +44,6 @@ from callboard.actors.forwarding.commands import (
     SweepBegins,
 )
 from callboard.actors.forwarding.ended_sources import EndedSources
-from callboard.actors.forwarding.held import Attempts
 from callboard.actors.forwarding.outbox_sweep import OutboxSweep
 from callboard.actors.forwarding.waiting_records import first_records
 from callboard.actors.kernel import Actor, Question, notify_all

@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
 
 from callboard.actors.catalog.commands import RouteGroup, SourcesEnded
 from callboard.actors.delivery.dead_letters import StoredLetter
+from callboard.actors.forwarding.attempts import Attempts
 from callboard.actors.forwarding.commands import CountForwarded, CountsAtCrash, Forwarded, RouterCommand
 from callboard.actors.forwarding.ended_sources import EndedSources
-from callboard.actors.forwarding.held import Attempts
 from callboard.actors.forwarding.waiting_records import Place, first_records
 from callboard.actors.kernel import Actor, Batch, notify_all
 from callboard.actors.notices import DeadLettersHeld

@@ -15,7 +15,7 @@ import attrs
 from callboard.actors.delivery.events import ReleaseEvent
 from callboard.actors.delivery.receipts import Lease, OffsetRange, merged
 from callboard.actors.partition.commands import OWN_GROUP, DeliverySettings, OpenGroup, Ranges
-from callboard.actors.partition.group_states import GroupState, PendingLease
+from callboard.actors.partition.group_state import GroupState, PendingLease
 from callboard.actors.partition.ownership import Ownership
 from callboard.log.format.stamps import Stamps
 

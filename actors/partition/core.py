@@ -60,7 +60,8 @@ from callboard.actors.partition.commands import Token
 from callboard.actors.partition.companion_partitions.outbox_rules import OutboxRules
 from callboard.actors.partition.dead_letter_rules import DeadLetterRules
 from callboard.actors.partition.deliveries import CoreOptions, PartitionDeliveries
-from callboard.actors.partition.group_states import DELAY_MAX_S, GroupState, GroupStates, PendingLease
+from callboard.actors.partition.group_state import DELAY_MAX_S, GroupState, PendingLease
+from callboard.actors.partition.group_states import GroupStates
 from callboard.actors.partition.member_rules import MemberRules
 from callboard.actors.partition.opening_rules import OpeningRules
 from callboard.actors.partition.queues import LINGER_S, Appends, JournalWork, Sequencer

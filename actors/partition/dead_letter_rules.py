@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from callboard.actors.partition.choice.expiry import ExpiryRules
     from callboard.actors.partition.commands import Token
     from callboard.actors.partition.deliveries import PartitionDeliveries
-    from callboard.actors.partition.group_states import GroupState
+    from callboard.actors.partition.group_state import GroupState
 
 
 class DeadLetterRules:

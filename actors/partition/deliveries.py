@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from callboard.actors.delivery.receipts import Lease, OffsetRange
     from callboard.actors.partition.carried import Carried
-    from callboard.actors.partition.group_states import GroupState, GroupStates
+    from callboard.actors.partition.group_state import GroupState
+    from callboard.actors.partition.group_states import GroupStates
 
 NOTICE_LASTS_S: Final = 0.05
 """How long a notified consumer may take to fetch before the next one is notified."""

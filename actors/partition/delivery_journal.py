@@ -7,7 +7,8 @@ from typing import Any, Final
 from callboard.actors.kernel import Context
 from callboard.actors.notices import JournalSalvaged
 from callboard.actors.partition.delivery_reset import invalid_journal
-from callboard.actors.partition.group_states import RECORDS_VERSION, GroupStates
+from callboard.actors.partition.group_records import RECORDS_VERSION
+from callboard.actors.partition.group_states import GroupStates
 from callboard.actors.partition.participants import made_in_steps
 from callboard.actors.partition.spec import PartitionSpec
 from callboard.log.errors import (

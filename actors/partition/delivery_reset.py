@@ -14,7 +14,8 @@ from typing import Final
 import attrs
 
 from callboard.actors.delivery.events import EVENTS
-from callboard.actors.partition.group_states import CLOSE, OPEN, RECORDS_VERSION, GroupStates
+from callboard.actors.partition.group_records import CLOSE, OPEN, RECORDS_VERSION
+from callboard.actors.partition.group_states import GroupStates
 from callboard.log.errors import JournalInvalid, LogCorrupt
 from callboard.log.journal.journal import Journal
 from callboard.log.journal.journal_disk import segment_bases

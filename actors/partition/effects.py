@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from callboard.actors.partition.commands import LeasesEnded, Token
-from callboard.actors.partition.group_states import PendingLease
+from callboard.actors.partition.group_state import PendingLease
 from callboard.actors.partition.queues import Appends
 from callboard.log.errors import CallboardError
 

@@ -1,22 +1,11 @@
-"""All groups' delivery states of one partition, and the records by which the shared delivery journal rebuilds them.
+"""All groups of one partition, as the shared delivery journal rebuilds them.
 
-One journal serves all groups of a partition, so that a commit pays one extra sync however many groups there are. A
-journal record (version 1) is one CBOR item:
-
-======  ===================================================================================
-kind    record
-======  ===================================================================================
-EVENTS  array [EVENTS, group id, the delivery events of one step], see `delivery.events`
-OPEN    map: kind, group, durable, start (an offset), numbering, birth, since_us; what else it has is kept
-CLOSE   map: kind, group
-SENT    map: kind, numbers (ranges of them): these entries of the outbox are forwarded
-======  ===================================================================================
+One journal serves all groups of a partition, so that a commit pays one extra sync however many groups there are; see
+`group_records` for its records.
 
 A snapshot is the map {"groups": {group id: {"durable", "delivery", "numbering", "birth"}}, "named_end", "outbox"}; the
 last but one is there when an offset above all that the groups still name was named once, the last when an ack has
-published something (`outbox_entries`). In version 0 a record is a 5-byte prefix (group id u32, kind u8, little-endian)
-and a body: the events, CBOR [durable, start offset], or nothing; a snapshot is {group id: [durable, delivery
-snapshot]}.
+published something (`outbox_entries`). In version 0 a snapshot is {group id: [durable, delivery snapshot]}.
 
 A group that the catalog says to read the topic from its beginning is *implied*: it exists before its record does, so
 that a consumer of a thousand partitions joins without a write in each. `opening_rules` say when the record is written,
@@ -39,13 +28,8 @@ group it is about, one that only a later version understands `FormatTooNew`; nei
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, Final, NamedTuple
-
-import attrs
-import cbor2
+from collections.abc import Generator, Iterable, Iterator
+from typing import Any, Final
 
 from callboard.actors.delivery.delivery import NO_FIELDS, Delivery
 from callboard.actors.delivery.events import (
@@ -62,44 +46,35 @@ from callboard.actors.delivery.events import (
     SkipEvent,
     VoidEvent,
     decode_events,
-    load,
     parts_of,
     takes_steps,
 )
-from callboard.actors.delivery.intervals import NOTHING
 from callboard.actors.delivery.pieces import decode_in_pieces, encode_in_pieces
-from callboard.actors.delivery.receipts import Lease, OffsetRange, Settlement
 from callboard.actors.delivery.snapshot import number, restore_in_steps, take_snapshot
-from callboard.actors.partition.choice.distribution import DISTRIBUTIONS, Draw, Load
-from callboard.actors.partition.choice.expiry_look import ExpiryLook
-from callboard.actors.partition.choice.keys import KeyOrder
-from callboard.actors.partition.commands import DeliverySettings, GroupStatistics, Ranges, Token
 from callboard.actors.partition.companion_partitions.outbox_entries import (
     OutboxEntries,
-    as_ranges,
-    from_ranges,
 )
-from callboard.actors.partition.ownership import Ownership
-from callboard.actors.partition.withheld import WithheldRecords
-from callboard.log.errors import InvalidArgument, JournalInvalid
-from callboard.log.format.fields import MUST, check_kind, unknown_fields
+from callboard.actors.partition.group_records import (
+    CLOSE,
+    OPEN,
+    RECORDS_VERSION,
+    SENT,
+    Stored,
+    besides,
+    closing_record,
+    flag,
+    group_id_of,
+    opening_record,
+    parsed_record,
+    senseless,
+    sent_record,
+)
+from callboard.actors.partition.group_state import GroupState
+from callboard.log.format.fields import MUST, unknown_fields
 from callboard.log.format.stamps import Stamps
-from callboard.log.plain import shown
 
-RECORDS_VERSION: Final = 1
-"""The form in which records are written; older ones are read."""
-PREFIX: Final = struct.Struct("<IB")
-OPEN: Final = 1
-CLOSE: Final = 2
-SENT: Final = 3
-KINDS: Final = (EVENTS, OPEN, CLOSE)
-OPEN_FIELDS: Final = ("kind", "group", "durable", "start", "numbering", "birth", "since_us")
-CLOSE_FIELDS: Final = ("kind", "group")
 GROUP_FIELDS: Final = ("durable", "delivery", "numbering", "birth")
-SENT_FIELDS: Final = ("kind", "numbers")
 SNAPSHOT_FIELDS: Final = ("groups", "named_end", "outbox")
-GROUP_ID_END: Final = 2**32
-DELAY_MAX_S: Final = 1e9
 GONE_FROM: Final = 2**31
 """A journal that has lost more records than this has lost all: how many it had is unknown."""
 GIVEN_PER_RECORD: Final = 2**24
@@ -108,261 +83,6 @@ GIVEN_BEFORE: Final = 2**53
 """More than was given that does not go by the number of records: by lives, which begin at their instant until the year
 2255, and by older versions.
 """
-NOBODY: Final[Any] = MappingProxyType({})
-"""In place of the tables of a group that has no use for them yet, as most have: a runtime has one for each group and
-partition."""
-NOT_KNOWN: Final = DeliverySettings()
-"""In place of settings that no member has told in this process."""
-Stored = tuple[int, int, Any, dict[str, Any]]
-"""Kind, group id, body (the events; or whether a group is durable, where it starts, its numbering, its birth, and since
-when it is open), and fields not known here."""
-
-
-@attrs.define(eq=False)
-class GroupState:
-    """One group in this partition: its settings and delivery state, and the consumers that wait for something ready."""
-
-    group_id: int
-    durable: bool
-    delivery: Delivery
-    settings: DeliverySettings | None = None
-    """None until a member has opened the group in this process."""
-    waiting: dict[int, Token] = attrs.field(factory=dict)
-    """By consumer, the one that waits longest first."""
-    notified: dict[int, float] = NOBODY
-    """Consumers that were notified and have not fetched since: until when their fetch is waited for."""
-    pending: dict[int, PendingLease] = NOBODY
-    """By lease id: what no consumer has heard of yet."""
-    fetching: dict[int, PendingLease] = NOBODY
-    """By consumer, the last of its pending leases."""
-    returning: dict[int, Token | None] = NOBODY
-    """Consumers that get nothing until their last lease has come back; the token, when one waits for that."""
-    birth: int = 0
-    """Which group of this id it is; 0 for one that an older version opened."""
-    opened_at: int = 0
-    """The floor with which it was opened; 0 when a snapshot was read, which does not tell it."""
-    unwritten_since_us: int | None = None
-    """Since when it is open (0: nobody knows), while the journal does not tell of it; None when it does."""
-    lost_records: int = 0
-    dead_reported: int = 0
-    """How many of its dead letters were reported."""
-    expired_records: int = 0
-    """Settled because their time to live was over."""
-    filtered_records: int = 0
-    """Settled because they are for another group only."""
-    look: ExpiryLook | None = None
-    """At what has expired; None until there is reason for one."""
-    is_expired_full: bool = False
-    """No room is left for what expires: nothing is leased until there is."""
-    choice: KeyOrder | None = None
-    """Of a group whose records are looked at before they are leased."""
-    releases: list[Releases] = NOTHING
-    """What is to be given back of consumers that have left, or are fenced."""
-    ownership: Ownership | None = None
-    """Of an exclusive group: the partition's owner."""
-    withheld: dict[int, WithheldRecords] = NOBODY
-    """By consumer: what it has given back because it waits for a message that the consumer holds."""
-    handing_over: list[tuple[int, Token]] | None = None
-    """By epoch: the askers that wait until only the owner has leases; None when no other consumer has any."""
-    unknown_fields: Mapping[str, Any] = NO_FIELDS
-    """What a later version knows of the group."""
-
-    @property
-    def visibility_timeout(self) -> float:
-        """How long a lease lasts that begins now, in seconds."""
-        return (self.settings or NOT_KNOWN).visibility_timeout
-
-    def fetches(self, pending: PendingLease) -> None:
-        """A consumer waits for the records of this lease."""
-        if self.pending is NOBODY:
-            self.pending, self.fetching = {}, {}
-        self.pending[pending.lease.lease_id] = self.fetching[pending.lease.consumer] = pending
-
-    def holds_back(self, consumer: int) -> None:
-        """It gets nothing until its last lease has come back."""
-        if self.returning is NOBODY:
-            self.returning = {}
-        self.returning.setdefault(consumer, None)
-
-    def notifies(self, consumer: int, until: float) -> None:
-        """Its fetch is waited for."""
-        if self.notified is NOBODY:
-            self.notified = {}
-        self.notified[consumer] = until
-
-    def opening(self) -> bytes:
-        """The record of its opening, to be journalled before anything else of it."""
-        since_us, self.unwritten_since_us = self.unwritten_since_us, None
-        opened = {"kind": OPEN, "group": self.group_id, "durable": self.durable, "start": self.opened_at}
-        since = {"since_us": since_us} if since_us else {}
-        return cbor2.dumps(opened | besides(self.delivery.dead.numbering, self.birth) | since)
-
-    def has_fetched(self, consumer: int) -> bool:
-        """Its fetch is waited for no longer; whether it was."""
-        return bool(self.notified) and self.notified.pop(consumer, None) is not None
-
-    def withholds(self, ranges: Ranges, behind: tuple[int, int]) -> None:
-        """These were given back by the consumer that holds the record `behind` which they wait, if it still does."""
-        consumer = self.delivery.offsets.holder_of(*behind)
-        if consumer is None:
-            return
-        if self.withheld is NOBODY:
-            self.withheld = {}
-        self.withheld.setdefault(consumer, WithheldRecords(consumer)).add(ranges, behind)
-
-    def withheld_from(self, consumer: int) -> Sequence[OffsetRange] | None:
-        """What is withheld from the consumer now; None for everything."""
-        withheld = self.withheld.get(consumer)
-        if withheld is None:
-            return ()
-        ranges = withheld.ranges(self.delivery)
-        if not ranges:
-            del self.withheld[consumer]
-        return None if withheld.is_full else ranges
-
-    def nack(
-        self,
-        lease_id: int,
-        ranges: Ranges,
-        delay_s: float | None,
-        reason: str | None,
-        now: float,
-        chance: float,
-    ) -> Settlement:
-        """Another attempt after `delay_s` or, when that is None, after what the group's settings say of this attempt.
-
-        What has failed for the last time that `max_deliveries` allows is a dead letter instead.
-
-        Raises `InvalidArgument` for a reason that is no text, and for what is no delay.
-        """
-        nack, settings = self.delivery.nack, self.settings or NOT_KNOWN
-        if reason is not None and not isinstance(reason, str):
-            raise InvalidArgument(
-                f"the reason of a nack is {type(reason).__name__}, not text. Nothing was settled."
-            )
-        if delay_s is not None and not 0 <= delay_s <= DELAY_MAX_S:
-            raise InvalidArgument(f"a nack's delay is {shown(delay_s, 40)}, not seconds from 0 on.")
-        limit = settings.max_deliveries
-        if delay_s is not None and limit is None:
-            return nack(lease_id, ranges, not_before=now + delay_s, reason=reason, now=now)
-        accepted: list[OffsetRange] = []
-        lost: list[OffsetRange] = []
-        for attempt, failed in self.delivery.offsets.by_attempt(lease_id, ranges):
-            if limit is not None and attempt >= limit and self.delivery.has_room_for(lease_id, failed):
-                settled = self.delivery.reject(lease_id, failed, now, reason)
-            else:
-                wait_s = settings.wait_s(attempt, chance) if delay_s is None else delay_s
-                settled = nack(lease_id, failed, not_before=now + wait_s, reason=reason, now=now)
-            accepted += settled.accepted
-            lost += settled.lost
-        return Settlement(tuple(sorted(accepted)), tuple(sorted(lost)))
-
-    def to_be_notified(self, now: float, visible_end: int, load: Load, draw: Draw) -> Iterator[int]:
-        """Consumers that wait and would be leased something, in turn: one with a suspect record gets nothing else.
-
-        Do not change which of them wait while you iterate this.
-        """
-        delivery, choice = self.delivery, self.choice
-        turns = DISTRIBUTIONS["round-robin" if self.settings is None else self.settings.distribution]
-        for consumer in turns(self.waiting, load, draw):
-            if self.ownership is not None and consumer != self.ownership.owner:
-                continue
-            withheld = self.withheld_from(consumer) if self.withheld else ()
-            if withheld is None:
-                continue
-            if delivery.attempt_limit is None and not withheld:
-                yield consumer
-                continue
-            with delivery.offsets.without(withheld):
-                if choice is None:
-                    found = delivery.leasable_count(now, visible_end, 1, consumer)
-                else:
-                    found = choice.ready_count(now, 1, consumer)
-            if found:
-                yield consumer
-
-    def is_held_by_others(self) -> bool:
-        """Whether a member has leases that does not own the partition."""
-        return self.ownership is not None and self.delivery.offsets.has_others(self.ownership.owner)
-
-    def keep_pending(self, now: float) -> None:
-        """A lease does not run out while its records are read: its consumer waits for them."""
-        for lease_id in self.pending:
-            lease = self.delivery.offsets.lease_of(lease_id)
-            if lease is not None and lease.deadline <= now:
-                self.delivery.extend(lease_id, now + self.visibility_timeout, now)
-
-    def statistics(self, visible_end: int) -> GroupStatistics:
-        """The group as its partition sees it."""
-        delivery = self.delivery
-        fenced = 0 if self.choice is None else self.choice.fenced
-        return GroupStatistics(
-            group_id=self.group_id,
-            durable=self.durable,
-            floor=delivery.offsets.floor,
-            next_offset=delivery.offsets.next,
-            ready=delivery.offsets.ready_count(visible_end) + delivery.offsets.passed.count - fenced,
-            leased=delivery.offsets.leased,
-            pending=delivery.offsets.pending_count(visible_end),
-            redelivered=delivery.redelivered,
-            expired=delivery.expired,
-            waiting_consumers=len(self.waiting),
-            lost_records=self.lost_records,
-            expired_records=self.expired_records,
-            filtered_records=self.filtered_records,
-            dead_lettered=delivery.dead.total,
-            dead=delivery.dead.count,
-            is_dead_full=self.is_expired_full
-            or delivery.is_full
-            or delivery.dead.failed >= delivery.dead.limit,
-            fenced=fenced,
-            window_records=0 if self.choice is None else self.choice.known,
-            window_bytes=0 if self.choice is None else self.choice.records.size_bytes,
-            promoted=0 if self.choice is None else self.choice.promoted,
-            is_window_full=self.choice is not None and self.choice.is_full,
-            owner=None if self.ownership is None else self.ownership.owner,
-            opened_at=self.opened_at,
-        )
-
-    def is_of_another(self, birth: int) -> bool:
-        """Whether the group of this birth is another one, and the catalog has forgotten this one, which had its id."""
-        return bool(birth and self.birth) and birth != self.birth
-
-    def releases_some(self, most: int) -> tuple[bool, list[Token]]:
-        """Give back up to `most` ranges. Returns whether there were any, and the tokens that waited for all of them."""
-        released, done = 0, list[Token]()
-        while self.releases and released < most:
-            lease_ids, token = self.releases[0]
-            released += self.delivery.release_some(lease_ids, most - released)
-            if not lease_ids:
-                done.append(token)
-                del self.releases[0]
-        return released > 0, done
-
-    def stop_waiting(self) -> list[Token]:
-        """Forget all that wait; returns their tokens."""
-        tokens = [*self.waiting.values(), *(token for token in self.returning.values() if token is not None)]
-        self.waiting, self.returning = {}, NOBODY
-        return tokens
-
-
-class Releases(NamedTuple):
-    """Leases to be given back, some at a time."""
-
-    lease_ids: list[int]
-    """What is left of them, as `Delivery.release_some` takes them."""
-    token: Token
-    """Who waits for it."""
-
-
-class PendingLease(NamedTuple):
-    """A lease whose records its consumer waits for."""
-
-    token: Token
-    group: GroupState
-    lease: Lease
-    max_bytes: int
-    """How much it wants of it, or one batch."""
 
 
 class GroupStates:
@@ -398,7 +118,7 @@ class GroupStates:
     ) -> tuple[GroupState, bytes]:
         """Add a group whose floor is `start` and which begins `numbering`; returns it and the record to journal."""
         group = self.add(group_id, durable, start, numbering, birth)
-        return group, group.opening()
+        return group, opening_record(group)
 
     def add(
         self, group_id: int, durable: bool, start: int, numbering: int = 0, birth: int = 0, since_us: int = 0
@@ -413,12 +133,12 @@ class GroupStates:
     def close(self, group_id: int) -> bytes:
         """Forget a group; returns the record to journal."""
         del self.groups[group_id]
-        return cbor2.dumps({"kind": CLOSE, "group": group_id})
+        return closing_record(group_id)
 
     def forget_sent(self, numbers: Iterable[int]) -> bytes | None:
         """Forget entries of the outbox; returns the record to journal, or None when there are no such entries."""
         forgotten = self.outbox.forget(numbers)
-        return cbor2.dumps({"kind": SENT, "numbers": as_ranges(forgotten)}) if forgotten else None
+        return sent_record(forgotten) if forgotten else None
 
     def versioned(self, version: int) -> None:
         """What is replayed next is in the form of `version`."""
@@ -481,15 +201,12 @@ class GroupStates:
 
     def parsed(self, record: bytes) -> Stored:
         """What one journal record says. Raises `JournalInvalid`, `FormatTooNew`."""
-        try:
-            kind, group_id, body, unknown = _record(record) if self._version else _record_of_version_0(record)
-        except ValueError as error:
-            raise _invalid(f"a record does not parse: {error}", None) from error
+        kind, group_id, body, unknown = parsed_record(record, self._version)
         if kind == EVENTS:
             try:
                 body = decode_events(body, wall_offset_s=self._wall_offset_s)
             except DeliveryEventInvalid as error:
-                raise _invalid(f"the events of group {group_id} do not parse: {error}", group_id) from error
+                raise senseless(f"the events of group {group_id} do not parse: {error}", group_id) from error
         return kind, group_id, body, unknown
 
     def apply(self, record: bytes) -> None:
@@ -533,7 +250,7 @@ class GroupStates:
         group = self.groups.get(group_id)
         if group is None:
             if not self.lost_sequences:
-                raise _invalid(f"events name group {group_id}, which was never opened", group_id)
+                raise senseless(f"events name group {group_id}, which was never opened", group_id)
             group = self.groups[group_id] = GroupState(group_id, True, Delivery(0))
             self._salvaged.add(group_id)
             self._unnumbered.add(group_id)
@@ -551,7 +268,7 @@ class GroupStates:
             except DeliveryEventInvalid as error:
                 if not self.lost_sequences:
                     words = f"the event {tuple(event)!r:.200} of group {group_id} does not fit: {error}"
-                    raise _invalid(words, group_id) from error
+                    raise senseless(words, group_id) from error
                 self._salvaged.add(group_id)
                 self._salvage(group.delivery, event)
 
@@ -560,7 +277,7 @@ class GroupStates:
         try:
             self.outbox.add(first, group.group_id, lease_id, start, stop, group.delivery.dead.numbering)
         except ValueError as error:
-            raise _invalid(
+            raise senseless(
                 f"the event {tuple(event)!r:.200} of group {group.group_id} does not fit: {error}",
                 group.group_id,
             ) from error
@@ -646,9 +363,9 @@ class GroupStates:
             self.outbox = outbox
             groups: dict[Any, Any] = decoded["groups"]
             for group_id, stored in groups.items():
-                self.groups[_group_id(group_id)] = yield from self._restored(group_id, stored)
+                self.groups[group_id_of(group_id)] = yield from self._restored(group_id, stored)
         except (DeliveryEventInvalid, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise _invalid(f"a snapshot does not parse: {error}", None) from error
+            raise senseless(f"a snapshot does not parse: {error}", None) from error
 
     def _restored(self, group_id: int, stored: Any) -> Generator[None, None, GroupState]:
         unknown, delivery = unknown_fields(stored, GROUP_FIELDS, "a group's state"), Delivery(0)
@@ -659,8 +376,8 @@ class GroupStates:
                 number(stored.get("birth", 0)),
             )
         except DeliveryEventInvalid as error:
-            raise _invalid(f"the state of group {group_id} makes no sense: {error}", group_id) from error
-        durable = _flag(stored["durable"])
+            raise senseless(f"the state of group {group_id} makes no sense: {error}", group_id) from error
+        durable = flag(stored["durable"])
         return GroupState(group_id, durable, delivery, birth=birth, unknown_fields=unknown or NO_FIELDS)
 
     def named_end(self) -> int:
@@ -680,68 +397,6 @@ class GroupStates:
         return iter(self.groups.values())
 
 
-def besides(numbering: int, birth: int) -> dict[str, int]:
-    """The fields of a group that one of an older version does not have."""
-    return {name: found for name, found in (("numbering", numbering), ("birth", birth)) if found}
-
-
 def above_lost(sequence: int) -> int:
     """Above all numbers, and ids of leases, that records below `sequence` can have given, be it behind another loss."""
     return GIVEN_BEFORE + sequence * GIVEN_PER_RECORD
-
-
-def _record(record: bytes) -> Stored:
-    """One record of version 1. Raises ValueError, `FormatTooNew`."""
-    found = load(record)
-    if type(found) is list and len(found) > 0:
-        if not check_kind(found[0], (EVENTS,), "a record of the delivery journal"):
-            return found[0], 0, None, {}
-        if len(found) < 3:
-            raise ValueError("it has too few items")
-        return EVENTS, _group_id(found[1]), found[2], {}
-    if type(found) is not dict:
-        raise ValueError("it is neither an array nor a map")
-    kind = found.get("kind")
-    if not check_kind(kind, (OPEN, CLOSE, SENT), "a record of the delivery journal"):
-        return int(found["kind"]), 0, None, {}
-    if kind == SENT:
-        unknown_fields(found, SENT_FIELDS, "what an outbox has sent")
-        return SENT, 0, from_ranges(found.get("numbers")), {}
-    if kind == CLOSE:
-        unknown_fields(found, CLOSE_FIELDS, "the end of a group")
-        return CLOSE, _group_id(found.get("group")), None, {}
-    unknown = unknown_fields(found, OPEN_FIELDS, "the opening of a group")
-    others = [number(found.get(name, 0)) for name in ("numbering", "birth", "since_us")]
-    opened = _flag(found.get("durable")), number(found.get("start")), *others
-    return OPEN, _group_id(found.get("group")), opened, unknown
-
-
-def _record_of_version_0(record: bytes) -> Stored:
-    if len(record) < PREFIX.size:
-        raise ValueError(f"{len(record)} bytes have no prefix")
-    group_id, kind = PREFIX.unpack_from(record)
-    check_kind(kind, KINDS, "a record of the delivery journal")
-    if kind == CLOSE:
-        return kind, group_id, None, {}
-    body = load(record[PREFIX.size :])
-    if kind == EVENTS:
-        return kind, group_id, body, {}
-    if type(body) is not list or len(body) != 2:
-        raise ValueError("the opening of a group has not two fields")
-    return kind, group_id, (_flag(body[0]), number(body[1]), 0, 0, 0), {}
-
-
-def _group_id(found: Any) -> int:
-    if type(found) is not int or not 0 <= found < GROUP_ID_END:
-        raise ValueError(f"{found!r:.40} is no group's id")
-    return found
-
-
-def _flag(found: Any) -> bool:
-    if type(found) is not bool:
-        raise ValueError(f"{found!r:.40} is not true or false")
-    return found
-
-
-def _invalid(what: str, group_id: int | None) -> JournalInvalid:
-    return JournalInvalid(f"the delivery journal makes no sense: {what.rstrip('.')}", path="", group=group_id)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from callboard.actors.delivery.intervals import NOTHING
 from callboard.actors.partition import effects as e
 from callboard.actors.partition.commands import Holder
-from callboard.actors.partition.group_states import Releases
+from callboard.actors.partition.group_state import Releases
 from callboard.actors.partition.ownership import Ownership
 from callboard.log.limits import HOLDERS_MAX
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from callboard.actors.partition import commands as c
     from callboard.actors.partition.commands import Token
     from callboard.actors.partition.deliveries import PartitionDeliveries
-    from callboard.actors.partition.group_states import GroupState
+    from callboard.actors.partition.group_state import GroupState
 
 
 class MemberRules:

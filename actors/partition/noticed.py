@@ -17,7 +17,7 @@ from typing import Final
 import attrs
 import cbor2
 
-from callboard.actors.partition.group_states import RECORDS_VERSION
+from callboard.actors.partition.group_records import RECORDS_VERSION
 from callboard.log.errors import StorageError
 from callboard.log.format.fields import CBOR_ERRORS
 from callboard.log.format.segment import identity_of

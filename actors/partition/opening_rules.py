@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from callboard.actors.partition.commands import Token
     from callboard.actors.partition.dead_letter_rules import DeadLetterRules
     from callboard.actors.partition.deliveries import PartitionDeliveries
-    from callboard.actors.partition.group_states import GroupState
+    from callboard.actors.partition.group_state import GroupState
     from callboard.actors.partition.member_rules import MemberRules
     from callboard.actors.partition.retention_rules import RetentionRules
     from callboard.actors.partition.settings_rules import SettingsRules

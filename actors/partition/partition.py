@@ -41,7 +41,7 @@ from callboard.actors.partition.companion_partitions.outbox_notices import Outbo
 from callboard.actors.partition.core import REFUSALS, PartitionCore
 from callboard.actors.partition.deliveries import CoreOptions
 from callboard.actors.partition.delivery_journal import open_delivery_journal
-from callboard.actors.partition.group_states import PendingLease
+from callboard.actors.partition.group_state import PendingLease
 from callboard.actors.partition.kept_letters import DeadLetterNotices
 from callboard.actors.partition.noticed import NoticedStamps
 from callboard.actors.partition.opening_turn import OpeningTurn

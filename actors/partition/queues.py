@@ -33,7 +33,8 @@ from callboard.actors.partition.commands import (
     PublishOne,
     Token,
 )
-from callboard.actors.partition.group_states import GroupState, PendingLease
+from callboard.actors.partition.group_records import opening_record
+from callboard.actors.partition.group_state import GroupState, PendingLease
 from callboard.log.errors import CallboardError
 from callboard.log.format.columns import Columns
 from callboard.log.limits import USUAL, Limits
@@ -376,12 +377,12 @@ class JournalQueue:
     def open(self, group: GroupState) -> None:
         """Have the journal tell of the group, if it does not."""
         if group.unwritten_since_us is not None:
-            self.entries.append(group.opening())
+            self.entries.append(opening_record(group))
             self.due.at = 0.0
 
     def _add(self, group: GroupState, events: list[Event]) -> None:
         if group.unwritten_since_us is not None:
-            self.entries.append(group.opening())
+            self.entries.append(opening_record(group))
         self.entries.append(GroupEvents(group.group_id, events))
 
     def take(self, now: float = NEVER) -> JournalWork | None:

@@ -17,7 +17,7 @@ from callboard.actors.partition.commands import GroupOpened
 if TYPE_CHECKING:
     from callboard.actors.partition.commands import Token
     from callboard.actors.partition.deliveries import PartitionDeliveries
-    from callboard.actors.partition.group_states import GroupState
+    from callboard.actors.partition.group_state import GroupState
 
 
 class RetentionRules:

@@ -14,7 +14,8 @@ from callboard.recordings.reader import Span
 from callboard.spark.arrow import arrow_schema, joined, to_arrow, with_instants
 from callboard.spark.files import make_folders, remove_file, storage_errors, write_text
 from callboard.spark.options import ReadOptions
-from callboard.spark.slices import Lost, Slice, read_slice
+from callboard.spark.slice_reading import Lost, read_slice
+from callboard.spark.slices import Slice
 
 ROWS: Final = 4_096
 """Smaller frames are put together: with few rows a batch, what Spark does for each batch costs most of the time."""

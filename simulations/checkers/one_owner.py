@@ -13,7 +13,7 @@ from callboard.simulations.world.bounds import running
 
 if TYPE_CHECKING:
     from callboard.actors.groups.commands import Place
-    from callboard.actors.partition.group_states import GroupState
+    from callboard.actors.partition.group_state import GroupState
     from callboard.runtime import Runtime
 
 PROMISE: Final = (

@@ -33,7 +33,8 @@ from callboard.actors.partition.effects import (
     ArmTimer,
     Journalled,
 )
-from callboard.actors.partition.group_states import GroupStates, PendingLease
+from callboard.actors.partition.group_state import PendingLease
+from callboard.actors.partition.group_states import GroupStates
 from callboard.actors.partition.queues import Appends
 from callboard.log.errors import PublishFailed
 from callboard.log.limits import Limits

@@ -29,7 +29,8 @@ from callboard.actors.delivery.events import (
     LeaseEvent,
     SkipEvent,
 )
-from callboard.actors.partition.group_states import CLOSE, OPEN, GroupStates
+from callboard.actors.partition.group_records import CLOSE, OPEN
+from callboard.actors.partition.group_states import GroupStates
 
 NO_ATTEMPT: Final = 0
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import attrs
 
-from callboard.actors.partition.group_states import RECORDS_VERSION
+from callboard.actors.partition.group_records import RECORDS_VERSION
 from callboard.log.errors import JournalInvalid, OffsetOutOfRange
 from callboard.log.format.columns import Columns
 from callboard.log.format.faults import SegmentHeaderInvalid

@@ -22,7 +22,7 @@ from callboard.log.errors import CallboardError
 
 if TYPE_CHECKING:
     from callboard.actors.partition.choice.keys import KeyOrder
-    from callboard.actors.partition.group_states import GroupState
+    from callboard.actors.partition.group_state import GroupState
     from callboard.actors.partition.partition import Partition
     from callboard.consumer.consumer import Consumer
     from callboard.runtime import Runtime

@@ -10,7 +10,7 @@ import trio
 
 import callboard
 from callboard.actors.notices import JournalSalvaged
-from callboard.actors.partition.group_states import RECORDS_VERSION
+from callboard.actors.partition.group_records import RECORDS_VERSION
 from callboard.log.journal.journal import Journal
 from callboard.log.journal.journal_walk import Owner, ignore
 from callboard.log.limits import Limits

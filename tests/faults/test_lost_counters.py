@@ -14,7 +14,7 @@ import trio
 
 import callboard
 from callboard.actors.partition.delivery_reset import reset_deliveries
-from callboard.actors.partition.group_states import RECORDS_VERSION
+from callboard.actors.partition.group_records import RECORDS_VERSION
 from callboard.log.journal.journal import Journal
 from callboard.log.journal.journal_walk import Owner, ignore
 from callboard.simulations.entropy import SeededEntropy

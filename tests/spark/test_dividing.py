@@ -20,7 +20,8 @@ from callboard.log.format.index import SegmentIndex
 from callboard.log.segments.index_file import decode_stored
 from callboard.offline import files_below
 from callboard.recordings.writer import new_recording
-from callboard.spark.slices import Division, Slice, WantedRecords, plan, read_slice
+from callboard.spark.slice_reading import read_slice
+from callboard.spark.slices import Division, Slice, WantedRecords, plan
 
 SEGMENT = 256 * 1024
 Rows = list[tuple[int, bytes]]

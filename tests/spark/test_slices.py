@@ -15,7 +15,8 @@ from callboard.message import to_us
 from callboard.offline import files_below
 from callboard.recordings.reader import Span
 from callboard.recordings.writer import new_recording
-from callboard.spark.slices import Slice, WantedRecords, plan, read_manifest, read_slice
+from callboard.spark.slice_reading import read_slice
+from callboard.spark.slices import Slice, WantedRecords, plan, read_manifest
 
 SEGMENT = 65_536
 VALUE = bytes(1_000)

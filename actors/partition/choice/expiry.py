@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from callboard.actors.delivery.receipts import Lease
     from callboard.actors.partition.choice.record_window import WindowRecords
     from callboard.actors.partition.deliveries import PartitionDeliveries
-    from callboard.actors.partition.group_states import GroupState
+    from callboard.actors.partition.group_state import GroupState
     from callboard.log.seams.clock import Clock
 
 LOOK_LEAST_S: Final = 1.0

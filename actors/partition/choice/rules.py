@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from callboard.actors.partition.choice.record_window import WindowRecords
     from callboard.actors.partition.commands import Token
     from callboard.actors.partition.deliveries import PartitionDeliveries
-    from callboard.actors.partition.group_states import GroupState
+    from callboard.actors.partition.group_state import GroupState
     from callboard.log.errors import CallboardError
 
 

@@ -16,7 +16,8 @@ from callboard.actors.partition.carried import Carried
 from callboard.actors.partition.choice.lease_reading import LeaseReading
 from callboard.actors.partition.core import PartitionCore
 from callboard.actors.partition.deliveries import NOTICE_LASTS_S, CoreOptions
-from callboard.actors.partition.group_states import GroupStates, PendingLease
+from callboard.actors.partition.group_state import PendingLease
+from callboard.actors.partition.group_states import GroupStates
 from callboard.log.errors import PublishFailed, StorageError
 from callboard.log.format.columns import Columns
 

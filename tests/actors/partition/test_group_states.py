@@ -11,13 +11,8 @@ from hypothesis import strategies as st
 
 from callboard.actors.delivery.events import EVENTS, GroupEvents
 from callboard.actors.delivery.snapshot import snapshot_of
-from callboard.actors.partition.group_states import (
-    CLOSE,
-    OPEN,
-    PREFIX,
-    RECORDS_VERSION,
-    GroupStates,
-)
+from callboard.actors.partition.group_records import CLOSE, OPEN, PREFIX, RECORDS_VERSION
+from callboard.actors.partition.group_states import GroupStates
 from callboard.log.errors import FormatTooNew, JournalInvalid
 
 

@@ -10,7 +10,8 @@ from callboard.actors.partition import effects as e
 from callboard.actors.partition.carried import Carried
 from callboard.actors.partition.core import PartitionCore
 from callboard.actors.partition.deliveries import CoreOptions
-from callboard.actors.partition.group_states import OPEN, GroupStates
+from callboard.actors.partition.group_records import OPEN
+from callboard.actors.partition.group_states import GroupStates
 
 GROUP = 1
 BIRTH = 1_700_000_000_000_000

@@ -21,7 +21,8 @@ from callboard.actors.partition.companion_partitions.outbox_entries import (
 )
 from callboard.actors.partition.core import PartitionCore
 from callboard.actors.partition.deliveries import CoreOptions
-from callboard.actors.partition.group_states import GIVEN_PER_RECORD, SENT, GroupStates, above_lost
+from callboard.actors.partition.group_records import SENT
+from callboard.actors.partition.group_states import GIVEN_PER_RECORD, GroupStates, above_lost
 from callboard.log.errors import JournalInvalid, OutboxFull
 from callboard.log.limits import Limits
 

@@ -42,7 +42,7 @@ def _check(*options: str) -> None:
         [sys.executable, str(Path(__file__).with_name("measure.py")), "--check", *options],
         capture_output=True,
         text=True,
-        timeout=900,
+        timeout=1800,
         check=False,
     )
     assert checked.returncode == 0, checked.stdout[-4_000:] + checked.stderr[-2_000:]

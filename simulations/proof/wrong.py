@@ -290,9 +290,9 @@ def leases_what_is_leased(original: Original) -> Original:
     def lease(self: Any, *, consumer: int, **arguments: Any) -> Any:
         lease = original(self, consumer=consumer, **arguments)
         if lease is None:
-            for lease_id, held in list(self._leases.items()):
+            for lease_id, held in list(self.offsets.lease_states.items()):
                 if held.consumer != consumer:
-                    self._run_out(lease_id, lease_id)
+                    self.offsets.end_lease(lease_id, lease_id)
                     self.events.append(RunOutEvent("X", (lease_id,)))
                     return original(self, consumer=consumer, **arguments)
         return lease

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from callboard.actors.delivery.delivery import Delivery
+from callboard.actors.delivery.offsets import OffsetStates
 from callboard.log.partition.partition_log import PartitionLog
 from callboard.simulations.checkers import reading
 from callboard.simulations.scenarios import SCENARIOS, run_scenario
@@ -44,12 +44,12 @@ def test_a_search_that_finds_a_later_record_is_noticed(monkeypatch: pytest.Monke
 
 def test_work_that_comes_again_after_a_closing_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a group had to do before the runtime was closed it has to do afterwards, and no more."""
-    right = Delivery.pending_count
+    right = OffsetStates.pending_count
     calls = []
 
     def growing(self: Any, visible_end: int) -> int:
         calls.append(visible_end)
         return right(self, visible_end) + len(calls)
 
-    monkeypatch.setattr(Delivery, "pending_count", growing)
+    monkeypatch.setattr(OffsetStates, "pending_count", growing)
     assert found(("publish", "reopen", "publish")).promise == DONE

@@ -31,8 +31,9 @@ async def main():
             await orders.publish(value, partition=0)
         async with orders.subscribe("kitchen", durable=True, start="beginning") as consumer:
             await (await consumer.get()).ack()
-            await orders.schedule("tick", value=b"tock", every=0.1, missed="all", partition=0)
-            await orders.publish(b"later", delay=0.1, partition=0)
+            # Neither comes before the process dies, on a slow machine either; both are due while most commands look.
+            await orders.schedule("tick", value=b"tock", every=1.0, missed="all", partition=0)
+            await orders.publish(b"later", delay=1.0, partition=0)
             os.kill(os.getpid(), signal.SIGKILL)
 
 trio.run(main)

@@ -61,8 +61,8 @@ CLASSES: Final = {
 }
 CHARACTER_BYTES: Final = {"p": 2, "q": 3, "r": 4}
 """Of a class; of the others one."""
-KEPT_WORDS: Final = frozenset({"true", "false", "null", "NaN", "Infinity"})
-"""Scalars of JSON that are no numbers; many programs write the last two."""
+KEPT_WORDS: Final = frozenset({"true", "false", "null", "NaN", "Infinity", "-Infinity"})
+"""Scalars of JSON that are no numbers; many programs write the last three."""
 IDENTIFIER: Final = re.compile(r"[A-Za-z_@][A-Za-z0-9_.@-]{0,63}")
 MARKS: Final = re.compile(r"[^A-Za-z0-9\u0080-\U0010ffff]+|\\[bfnrtu]|[eE][+-]?")
 """A backslash of JSON takes its letter along, and so does a number its exponent."""

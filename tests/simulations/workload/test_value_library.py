@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import pathlib
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from callboard.simulations.workload.value_learning import Sampled, learn
@@ -150,6 +151,7 @@ JSON_VALUES = st.lists(
 )
 
 
+@example([[-math.inf]], False, [1])
 @given(JSON_VALUES, st.booleans(), st.lists(st.integers(1, 300), min_size=1, max_size=20))
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_json_makes_json_of_any_size(

@@ -94,7 +94,7 @@ class DeadLetterRules:
         offsets = [each for each in message.offsets if delivery.offsets.unsettled([(each, each + 1)])][:room]
         if offsets:
             delivery.set_aside(offsets, now)
-            group.dead_reported = delivery.dead.total  # whoever moves them knows: they are no failures
+            group.dead_reported = delivery.dead.total  # the actor that moves them knows: they are no failures
             self._deliveries.settled_in(group, merged([(each, each + 1) for each in sorted(offsets)]), now)
             self._deliveries.has_changed(group, now)
         self._deliveries.journal.answer(token, delivery.dead_letters(), must_sync=True)

@@ -21,11 +21,11 @@ from callboard.log.errors import InvalidArgument
 from callboard.log.plain import shown
 
 DELAY_MAX_S: Final = 1e9
-NOBODY: Final[Any] = MappingProxyType({})
+NO_ENTRIES: Final[Any] = MappingProxyType({})
 """In place of the tables of a group that has no use for them yet, as most have: a runtime has one for each group and
 partition."""
 NOT_KNOWN: Final = DeliverySettings()
-"""In place of settings that no member has told in this process."""
+"""In place of settings that no member has brought in this process."""
 
 
 @attrs.define(eq=False)
@@ -39,20 +39,20 @@ class GroupState:
     """None until a member has opened the group in this process."""
     waiting: dict[int, Token] = attrs.field(factory=dict)
     """By consumer, the one that waits longest first."""
-    notified: dict[int, float] = NOBODY
+    notified: dict[int, float] = NO_ENTRIES
     """Consumers that were notified and have not fetched since: until when their fetch is waited for."""
-    pending: dict[int, PendingLease] = NOBODY
+    pending: dict[int, PendingLease] = NO_ENTRIES
     """By lease id: what no consumer has heard of yet."""
-    fetching: dict[int, PendingLease] = NOBODY
+    fetching: dict[int, PendingLease] = NO_ENTRIES
     """By consumer, the last of its pending leases."""
-    returning: dict[int, Token | None] = NOBODY
+    returning: dict[int, Token | None] = NO_ENTRIES
     """Consumers that get nothing until their last lease has come back; the token, when one waits for that."""
     birth: int = 0
     """Which group of this id it is; 0 for one that an older version opened."""
     opened_at: int = 0
     """The floor with which it was opened; 0 when a snapshot was read, which does not tell it."""
     unwritten_since_us: int | None = None
-    """Since when it is open (0: nobody knows), while the journal does not tell of it; None when it does."""
+    """Since when it is open (0: unknown), while the journal does not tell of it; None when it does."""
     lost_records: int = 0
     dead_reported: int = 0
     """How many of its dead letters were reported."""
@@ -70,7 +70,7 @@ class GroupState:
     """What is to be given back of consumers that have left, or are fenced."""
     ownership: Ownership | None = None
     """Of an exclusive group: the partition's owner."""
-    withheld: dict[int, WithheldRecords] = NOBODY
+    withheld: dict[int, WithheldRecords] = NO_ENTRIES
     """By consumer: what it has given back because it waits for a message that the consumer holds."""
     handing_over: list[tuple[int, Token]] | None = None
     """By epoch: the askers that wait until only the owner has leases; None when no other consumer has any."""
@@ -84,19 +84,19 @@ class GroupState:
 
     def fetches(self, pending: PendingLease) -> None:
         """A consumer waits for the records of this lease."""
-        if self.pending is NOBODY:
+        if self.pending is NO_ENTRIES:
             self.pending, self.fetching = {}, {}
         self.pending[pending.lease.lease_id] = self.fetching[pending.lease.consumer] = pending
 
     def holds_back(self, consumer: int) -> None:
         """It gets nothing until its last lease has come back."""
-        if self.returning is NOBODY:
+        if self.returning is NO_ENTRIES:
             self.returning = {}
         self.returning.setdefault(consumer, None)
 
     def notifies(self, consumer: int, until: float) -> None:
         """Its fetch is waited for."""
-        if self.notified is NOBODY:
+        if self.notified is NO_ENTRIES:
             self.notified = {}
         self.notified[consumer] = until
 
@@ -109,7 +109,7 @@ class GroupState:
         consumer = self.delivery.offsets.holder_of(*behind)
         if consumer is None:
             return
-        if self.withheld is NOBODY:
+        if self.withheld is NO_ENTRIES:
             self.withheld = {}
         self.withheld.setdefault(consumer, WithheldRecords(consumer)).add(ranges, behind)
 
@@ -245,7 +245,7 @@ class GroupState:
     def stop_waiting(self) -> list[Token]:
         """Forget all that wait; returns their tokens."""
         tokens = [*self.waiting.values(), *(token for token in self.returning.values() if token is not None)]
-        self.waiting, self.returning = {}, NOBODY
+        self.waiting, self.returning = {}, NO_ENTRIES
         return tokens
 
 
@@ -255,7 +255,7 @@ class Releases(NamedTuple):
     lease_ids: list[int]
     """What is left of them, as `Delivery.release_some` takes them."""
     token: Token
-    """Who waits for it."""
+    """Of the asker that waits until all of them are given back."""
 
 
 class PendingLease(NamedTuple):

@@ -51,9 +51,7 @@ from callboard.actors.delivery.events import (
 )
 from callboard.actors.delivery.pieces import decode_in_pieces, encode_in_pieces
 from callboard.actors.delivery.snapshot import number, restore_in_steps, take_snapshot
-from callboard.actors.partition.companion_partitions.outbox_entries import (
-    OutboxEntries,
-)
+from callboard.actors.partition.companion_partitions.outbox_entries import OutboxEntries
 from callboard.actors.partition.group_records import (
     CLOSE,
     OPEN,

@@ -134,15 +134,8 @@ class KeyOrder:
 
     # -- reading
 
-    def span(self, visible_end: int) -> OffsetRange | None:
-        """The offsets to read next; None when there is nothing to read, or no room.
-
-        What was leased or passed before is read whatever room there is.
-        """
-        unread = self._unread(visible_end)
-        return None if unread is None else self._what_fits(*unread)
-
-    def _unread(self, visible_end: int) -> OffsetRange | None:
+    def unread(self, visible_end: int) -> OffsetRange | None:
+        """The offsets to read next; None when there are none."""
         return self._delivery.offsets.unsettled_span(
             self._catch_up().end, visible_end, self._span_records, join=JOIN_MAX
         )
@@ -155,11 +148,14 @@ class KeyOrder:
 
     def has_more_to_read(self, visible_end: int) -> bool:
         """Whether there is something to read, or to ask for room for."""
-        unread = self._unread(visible_end)
-        return unread is not None and (self._lacks_room(*unread) or self._what_fits(*unread) is not None)
+        unread = self.unread(visible_end)
+        return unread is not None and (self._lacks_room(*unread) or self.what_fits(*unread) is not None)
 
-    def _what_fits(self, start: int, stop: int) -> OffsetRange | None:
-        """What of these offsets there is room for."""
+    def what_fits(self, start: int, stop: int) -> OffsetRange | None:
+        """What of these offsets there is room for; None when there is none.
+
+        What was leased or passed before is read whatever room there is.
+        """
         records, offsets = self.records, self._delivery.offsets
         if stop <= offsets.next:
             return start, stop
@@ -175,12 +171,12 @@ class KeyOrder:
         """
         if self.is_reading:
             return None
-        unread, span = self._unread(visible_end), None
+        unread, span = self.unread(visible_end), None
         self.awaits_room = unread is not None and self._lacks_room(*unread)
         if unread is not None and self.awaits_room:
             self.records.want_room(unread[1] - unread[0])
         elif unread is not None:
-            span = self._what_fits(*unread)
+            span = self.what_fits(*unread)
         if self.awaits_room or (span is None and self.is_behind):
             span = self.records.end, self.records.end
         if span is not None:

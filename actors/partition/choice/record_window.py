@@ -176,11 +176,11 @@ class WindowAllowance:
         self.size_bytes -= self._sizes.pop(records, 0)
 
     def may_grow_for(self, more_bytes: int) -> bool:
-        """Whether there is too little for so many bytes more, and more may be asked for."""
+        """Whether `more_bytes` do not fit, and more may be asked for."""
         return self.size_bytes + more_bytes > self.bytes_max and self.ask is not None
 
     def want(self, more_bytes: int) -> None:
-        """Ask for so many bytes more than its ranges take."""
+        """Ask for `more_bytes` beyond what its ranges take."""
         if self.ask is not None:
             self.wanted_bytes = self.size_bytes + max(more_bytes, GRANT_BYTES)
             self.ask()
@@ -254,12 +254,12 @@ class RecordRange:
         return count >= self._records_max
 
     def lacks_room(self, count: int) -> bool:
-        """Whether the allowance is too small for so many more records, and more may be asked for (`want_room`)."""
+        """Whether `count` more records do not fit into the allowance, and more may be asked for (`want_room`)."""
         count = min(count, self._records_max - self.count)
         return count > 0 and self._allowance.may_grow_for(count * self._most_bytes)
 
     def want_room(self, count: int) -> None:
-        """Ask for room for so many more records."""
+        """Ask for room for `count` more records."""
         self._allowance.want(min(count, self._records_max - self.count) * self._most_bytes)
 
     def room(self, count: int, uniform: int = 0) -> int:

@@ -36,7 +36,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="mutations; all when none is named")
     parser.add_argument("--seeds", type=int, default=SEEDS)
-    parser.add_argument("--own", type=int, default=OWN_SEEDS, help="so many of the scenario that it names")
+    parser.add_argument("--own", type=int, default=OWN_SEEDS, help="seeds of the scenario that it names")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--missed", action="store_true", help="only those that nothing has found yet")
     parser.add_argument("--told", action="store_true", help="only what is stored, in figures")

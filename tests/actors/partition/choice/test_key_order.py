@@ -117,7 +117,8 @@ class KeyOrderMachine(RuleBasedStateMachine):
         return HIGHEST - (USUAL_PRIORITY if priority is None else priority), offset
 
     def read(self) -> bool:
-        span = self.order.span(len(self.keys))
+        unread = self.order.unread(len(self.keys))
+        span = None if unread is None else self.order.what_fits(*unread)
         if span is None:
             return False
         start, stop = span

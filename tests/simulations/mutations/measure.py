@@ -44,10 +44,11 @@ def main() -> None:
         "--check", action="store_true", help="only whether the seeds stored still find theirs"
     )
     parser.add_argument("--every", type=int, default=1, metavar="N", help="with --check: every Nth only")
+    parser.add_argument("--first", type=int, default=0, metavar="K", help="with --every: from this one on")
     options = parser.parse_args()
     known = caught()
     if options.check:
-        known = dict(islice(known.items(), 0, None, options.every))
+        known = dict(islice(known.items(), options.first, None, options.every))
         sys.exit(check(known, options.jobs))
     if options.told:
         report(known, 0.0)

@@ -32,9 +32,10 @@ def test_the_seeds_that_found_some_still_do() -> None:
 
 
 @pytest.mark.slow
-def test_the_seeds_that_found_them_still_do() -> None:
-    """The same of all."""
-    _check()
+@pytest.mark.parametrize("third", range(3))
+def test_the_seeds_that_found_them_still_do(third: int) -> None:
+    """The same of all, in three parts."""
+    _check("--every=3", f"--first={third}")
 
 
 def _check(*options: str) -> None:

@@ -27,6 +27,7 @@ FORWARDER: Final = "the forwarder of what acks publish"
 DELAYED_FORWARDER: Final = "the delayed forwarder"
 RECURRING: Final = "recurring publishes"
 WHEEL: Final = "the timer wheel"
+MIRRORS: Final = "mirrors: that of the handles of a client"
 TURN_GIVER: Final = "the giver of turns and memory"
 
 COMMANDS: Final[dict[str, Any]] = {
@@ -91,11 +92,11 @@ EXCHANGES: Final = (
     Exchange(PARTITION, "its clients", (c.Returned,), "those of a commit"),
     Exchange(
         PARTITION,
-        "its clients, and the directory of live topics",
+        "its clients, and the catalog",
         (c.StateChanged, c.LeasesEnded),
         "all of them",
     ),
-    Exchange(PARTITION, "the directory of live topics", (c.FilesOpened, c.OpeningWaits), "as it is opened"),
+    Exchange(PARTITION, CATALOG, (c.FilesOpened, c.OpeningWaits), "as it is opened"),
     Exchange(PARTITION, TURN_GIVER, (c.OpeningStands,), "how far it is, while it opens; anew"),
     Exchange(TURN_GIVER, "the partition that opens", (c.TurnBegins, c.MemoryHeld)),
     Exchange(
@@ -125,9 +126,19 @@ EXCHANGES: Final = (
     Exchange(CATALOG, FORWARDER, (catalog.OutboxOpened,), "each outbox; anew"),
     Exchange(CATALOG, DELAYED_FORWARDER, (catalog.WaitingOpened,), "each waiting partition; anew"),
     Exchange(CATALOG, RECURRING, (recurring.TopicSchedules,), "each topic with schedules; anew"),
+    Exchange(MIRRORS, CATALOG, (catalog.FollowCatalog,), "one that opens while the catalog runs"),
     Exchange(
         CATALOG,
-        "the handles of a client, and the coordinators of exclusive groups",
+        MIRRORS,
+        (
+            *(catalog.TopicStands, catalog.PartitionStands, catalog.GroupStands, catalog.GroupEnded),
+            *(recurring.TopicSchedules, recurring.ScheduleStands, catalog.CatalogStands),
+        ),
+        "before what it answers; all that there is, anew",
+    ),
+    Exchange(
+        CATALOG,
+        f"{MIRRORS}, and the coordinators of exclusive groups",
         (catalog.TopicDeleted,),
         "before its partitions are stopped",
     ),
@@ -141,7 +152,7 @@ EXCHANGES: Final = (
     Exchange("a client whose acks publish", FORWARDER, (forwarding.OpenAcks,), "an outbox"),
     Exchange(
         RECURRING,
-        "the directory of live topics",
+        CATALOG,
         (recurring.ScheduleStands,),
         "when one is further, or waits",
     ),

@@ -43,7 +43,7 @@ class Group:
         Raises `GroupNotFound`, `ConfigurationError` with all problems of the settings.
         """
         name = arguments.changed_group(self.name)
-        given = check_group(name, settings, self._session.directory.settings_of_group(name))
+        given = check_group(name, settings, self._session.mirror.settings_of_group(name))
         altered: GroupSettings = await self._session.ask_catalog(AlterGroup(name, given))
         return altered
 
@@ -64,7 +64,7 @@ class Group:
         session = self._session
         groups = {
             each.name: each
-            for each in await group_infos(await session.ask_catalog(ListGroups()), session.directory)
+            for each in await group_infos(await session.ask_catalog(ListGroups()), session.mirror)
         }
         group = groups.get(self.name)
         if group is None:

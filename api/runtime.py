@@ -24,7 +24,8 @@ from callboard.actors.catalog.commands import (
     DeleteTopic,
     ListGroups,
 )
-from callboard.actors.catalog.directory import LiveTopic
+from callboard.actors.catalog.directory import Directory
+from callboard.actors.catalog.mirror import MirroredTopic
 from callboard.actors.kernel import Actor, ActorRef, ActorStart, Context, Logged, MailboxSpec, Reply
 from callboard.actors.kernel.events import check_callback
 from callboard.actors.names import check_name
@@ -125,7 +126,7 @@ class Runtime:
         self._disk: Disk | None = None
         self._lock: Lock | None = None
         self._server: ControlServer | None = None
-        self._reporter = Reporter(session.clock.monotonic, session.directory.name_of_group)
+        self._reporter = Reporter(session.clock.monotonic, session.mirror.name_of_group)
 
     @property
     def directory(self) -> str:
@@ -161,8 +162,9 @@ class Runtime:
                 from callboard.actors.messages import broker_wire
 
                 wire = broker_wire()
+            directory = Directory(session.wheel, session.limits)
             session.system = open_system(
-                self._spec(),
+                self._spec(directory),
                 clock=session.clock,
                 entropy=session.entropy,
                 disk=disk,
@@ -176,12 +178,13 @@ class Runtime:
             supervisors = session.system.root
             session.wheel.ref = supervisors.child(WHEEL)
             background = self._background = BackgroundActors(
-                supervisors, session.directory, session.load_zone, only_looks=self._only_looks
+                supervisors, directory, session.load_zone, only_looks=self._only_looks
             )
-            session.directory.attach(
-                supervisors.supervisor("topics"), supervisors.supervisor("groups"), background.start
+            catalog = supervisors.child("catalog")
+            directory.attach(
+                catalog, supervisors.supervisor("topics"), supervisors.supervisor("groups"), background.start
             )
-            session.begin(supervisors.child("catalog"))
+            session.begin(catalog)
             await session.system.__aenter__()
         except BaseException as error:
             await self._release()
@@ -199,7 +202,7 @@ class Runtime:
                 raise
         return self
 
-    def _spec(self) -> SupervisorSpec:
+    def _spec(self, directory: Directory) -> SupervisorSpec:
         session = self._session
         return SupervisorSpec(
             name="runtime",
@@ -219,7 +222,7 @@ class Runtime:
                 SupervisorSpec(name="groups"),
                 ChildSpec(
                     name="catalog",
-                    start=partial(Catalog, session.directory),
+                    start=partial(Catalog, directory),
                     mailbox=MailboxSpec(session.limits.mailbox),
                     shutdown_grace=30.0,
                 ),
@@ -233,12 +236,12 @@ class Runtime:
         if session.state != "open":
             return False  # nothing is open
         session.check_run()
-        lives = [*session.directory.topics()]
+        lives = session.mirror.topics()
         ports = [port for live in lives for port in live.all_ports]
         try:
             if error is None:
                 await self._flush_all(ports)
-            elif restarted := [port for port in ports if session.directory.state_of(port) == "restarting"]:
+            elif restarted := [port for port in ports if session.mirror.state_of(port) == "restarting"]:
                 with trio.CancelScope(shield=True):
                     await self._flush_all(restarted)
         finally:
@@ -263,8 +266,7 @@ class Runtime:
         accounts = [account for publisher in publishers for account in publisher.accounts()]
         waiting = {account.port for account in accounts if account.unawaited_waiting}
         for port in ports:
-            view = self._session.directory.view(port)
-            if port in waiting or (view is not None and view.has_run):
+            if port in waiting or self._session.mirror.has_run(port):
                 with suppress(CallboardError):
                     try:
                         asked.append((port, port.ref.ask_nowait(Flush())))
@@ -278,7 +280,7 @@ class Runtime:
                     except ActorCrashed:
                         await ask_again(port.ref, Flush(), f"flushing {port.label}")
 
-    def _raise_unawaited(self, lives: Sequence[LiveTopic]) -> None:
+    def _raise_unawaited(self, lives: Sequence[MirroredTopic]) -> None:
         """Raise the failures that no call has reported, now that there will be no more."""
         found: list[CallboardError] = []
         for live in lives:
@@ -347,22 +349,22 @@ class Runtime:
         again, or given up for good. Raises `TopicNotFound`. `Topic.dead_letters` has what stays in its partitions.
         """
         self._session.check_open()
-        return DeadLetterTopic(self._session, self._session.find(topic), self._session.directory.find)
+        return DeadLetterTopic(self._session, self._session.find(topic), self._session.mirror.find)
 
     def topics(self) -> tuple[Topic, ...]:
         """All topics, by name."""
         self._session.check_open()
-        return tuple(Topic(self._session, live) for live in self._session.directory.topics())
+        return tuple(Topic(self._session, live) for live in self._session.mirror.topics())
 
     def schedules(self) -> tuple[Schedule, ...]:
         """The recurring publishes of all topics, by topic and name."""
         self._session.check_open()
-        return tuple(Schedule(self._session, live) for live in self._session.directory.schedules)
+        return tuple(Schedule(self._session, live) for live in self._session.mirror.schedules())
 
     async def alter_topic(self, name: str, **settings: Unpack[TopicChanges]) -> Topic:
         """Change settings of a topic (all but `partitions`). Raises as `create_topic` does, and `TopicNotFound`."""
         name = arguments.topic_name(name)
-        live = self._session.directory.find(name)
+        live = self._session.mirror.find(name)
         given = check_topic(name, settings, None if live is None else live.settings)
         topic_id = await self._session.ask_catalog(AlterTopic(name, given))
         return Topic(self._session, self._session.topic_of_id(topic_id, name))
@@ -471,7 +473,7 @@ class Runtime:
 
     async def groups(self) -> tuple[GroupInfo, ...]:
         """All consumer groups, by name, the broker's own too: `GroupInfo.own`."""
-        return await group_infos(await self._session.ask_catalog(ListGroups()), self._session.directory)
+        return await group_infos(await self._session.ask_catalog(ListGroups()), self._session.mirror)
 
     def group(self, name: str) -> Group:
         """A consumer group by its name. Whether it exists, each call of the handle finds out.
@@ -567,10 +569,10 @@ class Runtime:
     async def stats(self) -> RuntimeStatistics:
         """Offsets, sizes, states and groups of everything."""
         session = self._session
-        ports = [port for live in session.directory.topics() for port in live.ports]
+        ports = [port for live in session.mirror.topics() for port in live.ports]
         partitions, groups = await session.partition_statistics(ports), await self.groups()
-        waiting = [port for live in session.directory.topics() for port in live.waiting]
-        outboxes = list(session.directory.outboxes)
+        waiting = [port for live in session.mirror.topics() for port in live.waiting]
+        outboxes = list(session.mirror.outboxes())
         ports = [*waiting, *(each.port for each in outboxes)]
         beside = await session.partition_statistics(ports)
         timers, background = await session.timer_statistics(), self._background
@@ -586,8 +588,10 @@ class Runtime:
             delayed=delayed_statistics(waiting, delayed, beside[: len(waiting)]),
             outbox=outbox_statistics(outboxes, beside[len(waiting) :], counted),
             forwarding=forwarding_statistics(forwarded, groups, partitions),
-            schedules=tuple(map(schedule_statistics, session.directory.schedules)),
-            catalog=session.directory.catalog_losses,
+            schedules=tuple(
+                [schedule_statistics(each, session.load_zone) for each in session.mirror.schedules()]
+            ),
+            catalog=session.mirror.losses,
         )
 
 

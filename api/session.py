@@ -1,12 +1,7 @@
 """The session: the inside of an open runtime, which all that the runtime hands out holds.
 
 `Runtime` opens and closes it. Topics, consumers, groups and the other handles ask it whether the runtime is open, for
-the topic of a name, for the catalog's answers, for the clock. No user gets it.
-
-Invariants
-----------
-SE1  As a peer of the catalog it only hears; what handles want of the catalog, they ask.
-"""
+the topic of a name, for the catalog's answers, for the clock. No user gets it."""
 
 from __future__ import annotations
 
@@ -18,9 +13,9 @@ from typing import Any, Literal, Never, TypeVar
 import trio
 from trio.lowlevel import TrioToken, current_trio_token
 
-from callboard.actors.catalog.commands import DELAYED_FORWARDER, EnableOutbox, TopicDeleted
-from callboard.actors.catalog.directory import Directory, LiveGroup, LiveSchedule, LiveTopic
-from callboard.actors.kernel import ActorRef, Peer, Question
+from callboard.actors.catalog.commands import DELAYED_FORWARDER, FORWARDER, EnableOutbox
+from callboard.actors.catalog.mirror import Mirror, MirroredGroup, MirroredSchedule, MirroredTopic
+from callboard.actors.kernel import ActorRef, Question
 from callboard.actors.names import no_topic
 from callboard.actors.partition.commands import Describe, PartitionStatistics
 from callboard.actors.partition.companion_partitions.outbox import Outbox
@@ -33,7 +28,6 @@ from callboard.log.errors import (
     ActorStopped,
     CallboardError,
     GroupNotFound,
-    InternalError,
     RuntimeClosed,
     TopicNotFound,
     WrongRun,
@@ -61,7 +55,7 @@ class Session:
         entropy: Entropy,
         limits: Limits,
         load_zone: Callable[[str], tzinfo],
-        live_of: Callable[[object], LiveTopic | None],
+        live_of: Callable[[object], MirroredTopic | None],
     ) -> None:
         self.place = place
         """The runtime's directory, as messages name it."""
@@ -71,15 +65,17 @@ class Session:
         self.wheel = WheelAddress(clock)
         self.timers = Timers(self.wheel, self._wait_in_vain)
         """Those of the handles."""
-        self.directory = Directory(self.wheel, limits, load_zone)
-        self.renewed_leases = RenewedLeases(self.timers, self.directory.is_live)
+        self.mirror = Mirror(self._topic_deleted)
+        """The topics, groups and schedules that are live, as the catalog has said."""
+        self.renewed_leases = RenewedLeases(self.timers, self.mirror.is_live)
         self.load_zone = load_zone
         """Finds a time zone by its name. Raises `InvalidArgument`."""
         self.live_of = live_of
         """The live topic of a `Topic`; None for anything else."""
-        self.publishers: dict[LiveTopic, Any] = {}
+        self.publishers: dict[MirroredTopic, Any] = {}
         """By live topic that was asked for: what this runtime's handles publish to it with (`publisher_of`)."""
         self.system: System
+        self.catalog: ActorRef[Any]
         self.state: State = "new"
         self.run: TrioToken | None = None
         self._outbox_client: OutboxClient | None = None
@@ -121,7 +117,7 @@ class Session:
         """Ask the catalog. Raises `RuntimeClosed`, indefinite once the catalog was asked, and what it answers."""
         self.check_open()
         try:
-            return await self.directory.catalog.ask(command)
+            return await self.catalog.ask(command)
         except (ActorStopped, ActorCrashed) as error:
             if isinstance(error, ActorCrashed) and self.state == "open":
                 raise
@@ -132,20 +128,13 @@ class Session:
 
     def begin(self, catalog: ActorRef[Any]) -> None:
         """The runtime is about to open: hear what its catalog says."""
-        self.directory.catalog = catalog
-        Peer(catalog, self).open()
+        self.catalog = catalog
+        self.mirror.open(catalog, self.system.actor, asks=False)
 
-    def compose(self, _: object) -> Never:
-        """The handles have no news for the catalog."""
-        raise InternalError("handles only hear the catalog, and ask it", invariant="SE1")
-
-    def hear(self, message: object) -> None:
-        """The catalog says this."""
-        if isinstance(message, TopicDeleted):
-            for live, publisher in list(self.publishers.items()):
-                if live.topic_id == message.topic_id:
-                    for account in publisher.accounts():
-                        account.topic_deleted()
+    def _topic_deleted(self, live: MirroredTopic) -> None:
+        publisher = self.publishers.get(live)
+        for account in () if publisher is None else publisher.accounts():
+            account.topic_deleted()
 
     async def _wait_in_vain(self) -> Never:
         raise RuntimeClosed(f"the runtime on {self.place} is closing. Open it again.")
@@ -156,9 +145,13 @@ class Session:
         Raises `RuntimeClosed`.
         """
         self.check_open()
-        if DELAYED_FORWARDER not in self.system.root:  # it has stopped, and the rest closes still
-            raise RuntimeClosed(f"the runtime on {self.place} is closing. Nothing was done. Open it again.")
-        return self.system.root.child(DELAYED_FORWARDER)
+        return self._background(DELAYED_FORWARDER, "done")
+
+    def _background(self, name: str, done: str) -> ActorRef[Any]:
+        """An actor that works for all topics, and is there."""
+        if name not in self.system.root:  # it has stopped, and the rest closes still
+            raise RuntimeClosed(f"the runtime on {self.place} is closing. Nothing was {done}. Open it again.")
+        return self.system.root.child(name)
 
     def emit(self, event: Any) -> None:
         """Put an event into the runtime's log of events, which calls its subscribers."""
@@ -166,41 +159,42 @@ class Session:
 
     # -- topics
 
-    def find(self, name: object) -> LiveTopic:
+    def find(self, name: object) -> MirroredTopic:
         """The topic of that name. Raises `TopicNotFound`."""
         word = text(name)
-        live = None if word is None else self.directory.find(word)
+        live = None if word is None else self.mirror.find(word)
         if live is None:
-            raise no_topic(name, (each.name for each in self.directory.topics()))
+            raise no_topic(name, (each.name for each in self.mirror.topics()))
         return live
 
-    def topic_of_id(self, topic_id: str, name: str) -> LiveTopic:
+    def topic_of_id(self, topic_id: str, name: str) -> MirroredTopic:
         """The topic that the catalog has answered with. Raises `TopicNotFound` when it was deleted since."""
-        live = self.directory.by_id(topic_id)
+        live = self.mirror.by_id(topic_id)
         if live is None:
             raise TopicNotFound(f"topic {name!r} was deleted meanwhile. Create it again.", topic=name)
         return live
 
-    def group_of_id(self, group_id: int, name: str) -> LiveGroup:
+    def group_of_id(self, group_id: int, name: str) -> MirroredGroup:
         """The group that the catalog has answered with. Raises `GroupNotFound` when it has ended since."""
-        live = self.directory.live_group(group_id)
-        if live is None:
+        group = self.mirror.group(group_id)
+        if group is None:
             raise GroupNotFound(f"group {name!r} was deleted or has expired. Subscribe again.", group=name)
-        return live
+        return group
 
-    def schedules_of(self, topic_id: str) -> Sequence[LiveSchedule]:
+    def schedules_of(self, topic_id: str) -> Sequence[MirroredSchedule]:
         """The recurring publishes of a topic."""
-        return self.directory.schedules.of_topic(topic_id)
+        return self.mirror.schedules(topic_id)
 
     async def outbox(self, source: PartitionPort, *, delays: bool = False) -> Outbox:
         """The outbox of a partition, made if need be, and one that takes delayed messages if asked.
 
         Raises `TopicNotFound`, and what keeps it from being made.
         """
-        found = self.directory.outboxes.of(source, delays=delays)
-        if found is None and self.directory.is_live(source):
+        live = self.mirror.by_id(source.topic_id)
+        found = None if live is None else live.outbox_of(source.index, delays=delays)
+        if found is None and live is not None:
             await self.ask_catalog(EnableOutbox(source.topic, delays))
-            found = self.directory.outboxes.of(source, delays=delays)
+            found = None if live.deleted else live.outbox_of(source.index, delays=delays)
         if found is None:
             raise TopicNotFound(f"topic {source.topic!r} was deleted.", topic=source.topic)
         return found
@@ -208,12 +202,7 @@ class Session:
     def outbox_client(self) -> OutboxClient:
         """What tells the forwarder of the acks with publishes that are on their way. Raises `RuntimeClosed`."""
         if self._outbox_client is None:
-            forwarder = self.directory.forwarder
-            if forwarder is None:
-                raise RuntimeClosed(
-                    f"the runtime on {self.place} is closing. Nothing was acked. Open it again."
-                )
-            self._outbox_client = OutboxClient(forwarder)
+            self._outbox_client = OutboxClient(self._background(FORWARDER, "acked"))
         return self._outbox_client
 
     async def timer_statistics(self) -> TimerStatistics:
@@ -234,6 +223,6 @@ class Session:
                 for place, port in enumerate(ports):
                     nursery.start_soon(describe, place, port)
         self.check_open()
-        state_of = self.directory.state_of
+        state_of = self.mirror.state_of
         unknown = (PartitionStatistics(port.topic, port.index, state_of(port)) for port in ports)
         return tuple(found.get(place, state) for place, state in enumerate(unknown))

@@ -1,6 +1,6 @@
 """Statistics: what `Runtime.stats`, `Runtime.groups`, `Runtime.tree` and `Topic.describe` return."""
 
-from callboard.actors.catalog.losses import CatalogStatistics as CatalogStatistics
+from callboard.actors.catalog.commands import CatalogStatistics as CatalogStatistics
 from callboard.actors.kernel.cell import ActorStatistics as ActorStatistics
 from callboard.actors.partition.commands import GroupStatistics as GroupStatistics
 from callboard.actors.partition.commands import PartitionStatistics as PartitionStatistics

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Never, Unpack, overload
 
 import trio
 
-from callboard.actors.catalog.directory import LiveTopic
+from callboard.actors.catalog.mirror import MirroredTopic
 from callboard.actors.names import check_not_own_group
 from callboard.actors.partition.commands import Acks, Flush, PartitionStatistics
 from callboard.actors.settings import GroupOptions, Start, TopicSettings
@@ -38,7 +38,7 @@ class Topic:
 
     __reduce_ex__ = refuse_copy
 
-    def __init__(self, session: Session, live: LiveTopic, partitioner: Partitioner | None = None) -> None:
+    def __init__(self, session: Session, live: MirroredTopic, partitioner: Partitioner | None = None) -> None:
         self._session = session
         self._live = live
         self._publisher = publisher_of(session, live, partitioner)
@@ -450,6 +450,6 @@ def publisher_to(topic: Topic) -> Publisher:
     return topic._publisher
 
 
-def live_of(topic: object) -> LiveTopic | None:
+def live_of(topic: object) -> MirroredTopic | None:
     """The live topic that a `Topic` is the handle of; None for anything else."""
     return topic._live if isinstance(topic, Topic) else None

@@ -41,6 +41,7 @@ from callboard.actors.catalog.commands import (
     EnableOutbox,
     EndGroup,
     EnsureGroup,
+    FollowCatalog,
     GroupIdle,
     IsTopic,
     ListGroups,
@@ -62,7 +63,7 @@ from callboard.actors.catalog.schedule_changes import ScheduleChanges
 from callboard.actors.catalog.seeking import Places, seek_group, sought_words
 from callboard.actors.catalog.state import CatalogState, GroupRecord, TopicRecord
 from callboard.actors.groups.commands import TellMembers
-from callboard.actors.kernel import Actor
+from callboard.actors.kernel import Actor, notify
 from callboard.actors.names import check_name, check_not_own, no_group, no_topic
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.calls import PartitionCalls
@@ -101,8 +102,9 @@ ALTER_TIMEOUT_S = 5.0
 
 
 class Catalog(Actor[CatalogCommand]):
-    """The actor that makes, alters and deletes topics and groups. `Decisions` has its durable state, the shared
-    `Directory` what is live.
+    """The actor that makes, alters and deletes topics and groups.
+
+    `Decisions` has its durable state, `Directory` what is live, which incarnations hand on.
     """
 
     defers_interrupts = True
@@ -138,7 +140,7 @@ class Catalog(Actor[CatalogCommand]):
             raise opening_error("the folder of topics", error) from error
         directory, decisions = self._directory, await Decisions.open(context, files, self._made)
         self._decisions = decisions
-        directory.catalog_losses = await decisions.tell_losses()
+        directory.losses = await decisions.tell_losses()
         await decisions.prove()
         self._groups = PartitionGroups(context, directory, decisions, self._calls)
         self._patterns = PatternReaders(context, directory, decisions, self._groups)
@@ -160,6 +162,10 @@ class Catalog(Actor[CatalogCommand]):
             await self._directory.launch_coordinator(group)
             if self._directory.news(group).known != group.settings:
                 self._operations.begin(f"group {group.name}", partial(self._tell_settings, group))
+        if context.incarnation > 1:
+            directory.say_all(directory.say)
+        else:
+            directory.say(directory.stands())
 
     async def _end_ephemeral_groups(self) -> None:
         """Those of an earlier run have no members any more."""
@@ -188,6 +194,9 @@ class Catalog(Actor[CatalogCommand]):
             case IsTopic(topic_id):
                 record = self._state.topics.get(topic_id)
                 return record is not None and not record.deleting
+            case FollowCatalog(mirror):
+                self._directory.say_all(partial(notify, self.context.ref, mirror))
+                return None
             case CreateTopic() | AlterTopic() | DeleteTopic() | EnableDelays() | EnableOutbox():
                 subject = f"topic {message.name}"
             case AddSchedule() | RemoveSchedule() | PauseSchedule():
@@ -313,6 +322,7 @@ class Catalog(Actor[CatalogCommand]):
             directory.launch_waiting(live, record)
         if record.outbox:
             self._directory.launch_outboxes(live, record)
+        self._directory.say_topic(live)
         self._directory.schedules.follow(live.ports, record.schedules)
         if self._made.must_wait(live, record):
             self.context.start_task(self._made.wait, live, name=f"folders of {record.name}")
@@ -363,6 +373,7 @@ class Catalog(Actor[CatalogCommand]):
         for port in live.waiting:
             await self._calls.ask(port, OPEN_OWN_GROUP)
         live.takes_delayed = True
+        self._directory.say_topic(live)
         return live.topic_id
 
     async def _enable_outbox(self, message: EnableOutbox) -> str:
@@ -375,9 +386,12 @@ class Catalog(Actor[CatalogCommand]):
         await self._decisions.confirm()
         record = self._state.topics[record.topic_id]
         live = self._launch(record)
-        for outbox in live.outboxes:
-            await self._calls.ask(outbox.port, OPEN_OWN_GROUP)
-            self._directory.outboxes.is_ready(outbox, delays=record.outbox_delays)
+        try:
+            for outbox in live.outboxes:
+                await self._calls.ask(outbox.port, OPEN_OWN_GROUP)
+                live.is_ready(outbox, delays=record.outbox_delays)
+        finally:
+            self._directory.say_topic(live)
         return live.topic_id
 
     async def _delete(self, record: TopicRecord) -> None:

@@ -9,8 +9,9 @@ import attrs
 
 from callboard.actors.catalog.state import GroupRecord, TopicRecord
 from callboard.actors.kernel import Question
+from callboard.actors.recurring.commands import ScheduleStands, TopicSchedules
 from callboard.actors.recurring.spec import ScheduleSpec
-from callboard.actors.settings import GroupSettings, Start
+from callboard.actors.settings import GroupSettings, Start, TopicSettings
 from callboard.actors.topic_patterns import TopicPattern
 
 
@@ -179,6 +180,14 @@ class ListTopics(Question[tuple[TopicRecord, ...]]):
     """Answered at once with a tuple of `TopicRecord`s, also of topics that are being deleted."""
 
 
+@attrs.frozen
+class FollowCatalog:
+    """A notice of a mirror that is opened while the catalog runs: it is to hear of all that there is."""
+
+    mirror: int
+    """The number of its peer."""
+
+
 CatalogOperation = (
     CreateTopic
     | AlterTopic
@@ -196,7 +205,7 @@ CatalogOperation = (
     | DeleteGroup
 )
 """What is carried out beside the catalog's loop."""
-CatalogCommand = CatalogOperation | IsTopic | ListGroups | ListTopics
+CatalogCommand = CatalogOperation | IsTopic | ListGroups | ListTopics | FollowCatalog
 
 
 ROUTER: Final = "dead-letters"
@@ -208,12 +217,99 @@ DELAYED_FORWARDER: Final = "scheduler"
 
 
 @attrs.frozen
+class TopicStands:
+    """A notice to mirrors: the topic is live, and this is how it stands. Said again when anything of it is another."""
+
+    topic_id: str
+    name: str
+    path: str
+    """Above its partitions in the tree; the names there are those of the folders."""
+    settings: TopicSettings
+    pending_bytes: int
+    """The credit of each client at each partition."""
+    run: int = 0
+    """A number of this opening of the directory, if there are waiting partitions."""
+    has_waiting: bool = False
+    """There are waiting partitions, for delayed records."""
+    takes_delayed: bool = False
+    """They are known to have their group, and so to keep what they are given."""
+    has_outboxes: bool = False
+    """There are outbox partitions, for what its acks publish."""
+    outboxes_ready: int = 0
+    """The outboxes of so many partitions, from the first one on, have their group, and so keep what they are given."""
+    outboxes_with_delays: int = 0
+    """Of so many it is durable that acks may publish what is delayed: an older version would lose it."""
+
+
+@attrs.frozen
 class TopicDeleted:
-    """A notice to the catalog's peers, handles of clients and coordinators of exclusive groups: a topic is deleted. Its
-    partitions are about to be stopped.
+    """A notice to mirrors, and to coordinators of exclusive groups: a topic is deleted. Its partitions are about to be
+    stopped.
     """
 
     topic_id: str
+
+
+@attrs.frozen
+class PartitionStands:
+    """A notice to mirrors: what a partition has said of its state. Nothing was heard of one that is not named yet."""
+
+    path: str
+    state: str
+    failure: BaseException | None = attrs.field(default=None, eq=False)
+    """What it failed with for good."""
+
+
+@attrs.frozen
+class GroupStands:
+    """A notice to mirrors: the group's coordinator was started, and these are its settings now."""
+
+    group_id: int
+    name: str
+    path: str
+    """Of the coordinator."""
+    settings: GroupSettings
+
+
+@attrs.frozen
+class GroupEnded:
+    """A notice to mirrors: the group is gone. Its coordinator is about to be stopped."""
+
+    group_id: int
+
+
+@attrs.frozen
+class CatalogStatistics:
+    """What the catalog has lost, and is not acknowledged with `callboard repair --accept`."""
+
+    damages: tuple[str, ...] = ()
+    """What was damaged, and which records of the catalog's journal it cost."""
+    lost_records: int = 0
+    """How many records of its journal are lost."""
+    missing: tuple[str, ...] = ()
+    """Topics and groups by id whose names and settings are lost, as far as something tells of them; at most 100."""
+
+
+@attrs.frozen
+class CatalogStands:
+    """A notice to mirrors, which have heard of all that there is: nothing else is there any more."""
+
+    topic_ids: frozenset[str]
+    group_ids: frozenset[int]
+    losses: CatalogStatistics
+
+
+MirrorNotice = (
+    TopicStands
+    | TopicDeleted
+    | PartitionStands
+    | GroupStands
+    | GroupEnded
+    | TopicSchedules
+    | ScheduleStands
+    | CatalogStands
+)
+"""What mirrors hear (`mirror`)."""
 
 
 @attrs.frozen

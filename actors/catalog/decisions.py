@@ -19,7 +19,8 @@ import trio
 
 from callboard.actors import notices
 from callboard.actors.catalog import state
-from callboard.actors.catalog.losses import CatalogStatistics, store_losses, tell_losses
+from callboard.actors.catalog.commands import CatalogStatistics
+from callboard.actors.catalog.losses import store_losses, tell_losses
 from callboard.actors.catalog.making import MadeFolders
 from callboard.actors.catalog.state import CatalogState
 from callboard.actors.kernel import Context

@@ -1,16 +1,16 @@
 """The directory of what is live: topics with their ports, coordinators with their refs.
 
-The catalog fills it, and shares it with the public face, which looks topics up in it without asking an actor. Others
-share what it holds: live topics, outboxes. Launching never waits:
-partitions recover side by side, and what is sent to them waits in their mailboxes. Launching and retiring are
-idempotent, wherever a crash of the catalog broke them off: they start what is not there yet, and stop what still is.
+The catalog fills it, and hands it on to its next incarnation. What of it changes, mirrors hear (`mirror`).
+
+Launching never waits: partitions recover side by side, and what is sent to them waits in their mailboxes. Launching and
+retiring are idempotent, wherever a crash of the catalog broke them off: they start what is not there yet, and stop what
+still is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
 from contextlib import ExitStack
-from datetime import UTC
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,11 @@ from callboard.actors.catalog.commands import (
     DELAYED_FORWARDER,
     FORWARDER,
     ROUTER,
+    CatalogStands,
+    CatalogStatistics,
+    GroupEnded,
+    GroupStands,
+    MirrorNotice,
     OutboxOpened,
     RouteGroup,
     SourcesEnded,
@@ -28,10 +33,8 @@ from callboard.actors.catalog.commands import (
     WaitingOpened,
 )
 from callboard.actors.catalog.group_news import GroupNews
-from callboard.actors.catalog.live_schedules import LiveSchedule as LiveSchedule
 from callboard.actors.catalog.live_schedules import Schedules
 from callboard.actors.catalog.live_topic import LiveTopic as LiveTopic
-from callboard.actors.catalog.losses import CatalogStatistics
 from callboard.actors.catalog.partition_view import PartitionView
 from callboard.actors.catalog.state import GroupRecord, TopicRecord
 from callboard.actors.groups.coordinator import Coordinator
@@ -39,23 +42,18 @@ from callboard.actors.groups.spec import CoordinatorSpec
 from callboard.actors.kernel import ActorRef, MailboxSpec, notify_all
 from callboard.actors.kernel.cell import stopped
 from callboard.actors.partition.commands import Alter, AlterDelivery, DeliverySettings
-from callboard.actors.partition.companion_partitions.companions import SETTLED_AGE_S, companion_settings
+from callboard.actors.partition.companion_partitions.companions import companion_settings
 from callboard.actors.partition.companion_partitions.delayed import (
     DELAYED,
     waiting_folder,
     waiting_settings,
 )
-from callboard.actors.partition.companion_partitions.outbox import (
-    Outbox,
-    Outboxes,
-    outbox_folder,
-)
+from callboard.actors.partition.companion_partitions.outbox import OUTBOX, Outbox, outbox_folder
 from callboard.actors.partition.partition import Partition
 from callboard.actors.partition.port import REFUSING, PartitionPort, unavailable
 from callboard.actors.partition.spec import PartitionSpec, ReadingGroups
 from callboard.actors.recurring.commands import RECURRING
-from callboard.actors.recurring.spec import Zones
-from callboard.actors.settings import GroupSettings, TopicSettings
+from callboard.actors.settings import TopicSettings
 from callboard.actors.standing import StandingNotices
 from callboard.actors.timing import WheelAddress
 from callboard.log.errors import CallboardError, StorageError
@@ -78,13 +76,17 @@ class LiveGroup:
     is_over: bool = False
     """The group is gone, or about to go."""
 
+    def stands(self) -> GroupStands:
+        """What mirrors are to know of it."""
+        return GroupStands(self.spec.group_id, self.spec.name, self.ref.path, self.news.settings)
+
 
 class Directory:
     """Live topics by name and id, live groups by id."""
 
-    def __init__(self, wheel: WheelAddress, limits: Limits = USUAL, zones: Zones = lambda _: UTC) -> None:
+    def __init__(self, wheel: WheelAddress, limits: Limits = USUAL) -> None:
         self.wheel = wheel
-        self.schedules = Schedules(zones, wheel.clock)
+        self.schedules = Schedules(wheel.clock, self.say)
         self._limits = limits
         self._start: Callable[[str], ActorRef[Any] | None] = lambda _: None
         self._topics: Supervisor
@@ -94,8 +96,6 @@ class Directory:
         self._views: dict[PartitionPort, PartitionView] = {}
         self._live_groups: dict[int, LiveGroup] = {}
         self._group_news: dict[int, GroupNews] = {}
-        self.router: ActorRef[Any] | None = None
-        self.forwarder: ActorRef[Any] | None = None
         self._to_router = StandingNotices[RouteGroup | SourcesEnded]()
         """By group that names a topic for dead letters: the ids of the topics that it reads."""
         self._to_partitions: dict[PartitionPort, StandingNotices[Alter | AlterDelivery]] = {}
@@ -104,14 +104,14 @@ class Directory:
         self._to_delayed_forwarder = StandingNotices[WaitingOpened]()
         self.run = 0
         """A number of this opening of the directory, once there is a waiting partition."""
-        self.outboxes = Outboxes()
         self._launched = 0
         """Partitions that were launched since other tasks were let run."""
         self.catalog: ActorRef[Any]
-        self.catalog_losses = CatalogStatistics()
+        self.losses = CatalogStatistics()
 
     def attach(
         self,
+        catalog: ActorRef[Any],
         topics: Supervisor,
         groups: Supervisor,
         start: Callable[[str], ActorRef[Any] | None],
@@ -119,10 +119,46 @@ class Directory:
         """Name the supervisors below which topics and coordinators are started, and what starts an actor that works for
         all topics, by its name, the first time that it is needed.
         """
+        self.catalog = catalog
         self.schedules.start = partial(self._serve, RECURRING, self.schedules)
         self._topics = topics
         self._groups = groups
         self._start = start
+
+    # -- mirrors
+
+    def say(self, notice: MirrorNotice) -> None:
+        """Have all mirrors hear it."""
+        notify_all(self.catalog, notice)
+
+    def say_topic(self, live: LiveTopic) -> None:
+        """Have all mirrors hear how a topic stands, if that is news."""
+        stands = live.stands(live.ports[0].ref.path.rpartition("/")[0], self._limits.pending_bytes)
+        if stands != live.said:
+            live.said = stands
+            self.say(stands)
+
+    def say_all(self, say: Callable[[MirrorNotice], object]) -> None:
+        """Have mirrors hear, by `say`, of all that there is."""
+        for topic in self._by_id.values():
+            if topic.said is not None and not topic.deleted:
+                say(topic.said)
+                say(self.schedules.said_of(topic.topic_id))
+                for view in map(self._views.get, topic.all_ports):
+                    if view is not None and view.state != "starting":
+                        say(view.stands())
+        for group in self._live_groups.values():
+            if not group.is_over:
+                say(group.stands())
+        say(self.stands())
+
+    def stands(self) -> CatalogStands:
+        """What there is, by its ids."""
+        topic_ids = [live.topic_id for live in self._by_id.values() if not live.deleted]
+        group_ids = [group_id for group_id, group in self._live_groups.items() if not group.is_over]
+        return CatalogStands(frozenset(topic_ids), frozenset(group_ids), self.losses)
+
+    # -- topics
 
     def find(self, name: str) -> LiveTopic | None:
         return self._by_name.get(name)
@@ -143,15 +179,6 @@ class Directory:
         live = self._by_id.get(port.topic_id)
         return live is not None and not live.deleted
 
-    def view(self, port: PartitionPort) -> PartitionView | None:
-        """What is known of a partition; None once its topic is deleted."""
-        return self._views.get(port)
-
-    def state_of(self, port: PartitionPort) -> str:
-        """The state of a partition, as it has said last."""
-        view = self._views.get(port)
-        return "stopping" if view is None else view.state
-
     def refusal(self, port: PartitionPort, states: frozenset[str] = REFUSING) -> CallboardError | None:
         """The error for what the state of a partition refuses, when it is one of these."""
         view = self._views.get(port)
@@ -165,16 +192,6 @@ class Directory:
         """The group, if its coordinator was started in this run."""
         return self._live_groups.get(group_id)
 
-    def name_of_group(self, group_id: int) -> str:
-        """For people; its id where its coordinator was not started in this run."""
-        live = self._live_groups.get(group_id)
-        return str(group_id) if live is None else live.spec.name
-
-    def settings_of_group(self, name: str) -> GroupSettings | None:
-        """Those of a group whose coordinator was started in this run."""
-        found = (live for live in self._live_groups.values() if live.spec.name == name)
-        return next((live.news.settings for live in found), None)
-
     def route_dead_letters(self, record: GroupRecord) -> None:
         """Have the router look at what the group's partitions keep."""
         if record.settings.dead_letter_topic is None:
@@ -184,14 +201,13 @@ class Directory:
         self._start_router()
 
     def _start_router(self) -> None:
-        self.router = self._serve(ROUTER, self._to_router) or self.router
+        self._serve(ROUTER, self._to_router)
 
-    def _serve(self, name: str, notices: StandingNotices[Any] | Schedules) -> ActorRef[Any] | None:
+    def _serve(self, name: str, notices: StandingNotices[Any] | Schedules) -> None:
         """Start the actor of that name, the first time, which hears these notices from now on."""
         ref = self._start(name)
         if ref is not None:
             notices.begin(ref)
-        return ref
 
     def news(self, record: GroupRecord) -> GroupNews:
         """What the catalog says of a group."""
@@ -221,13 +237,16 @@ class Directory:
         return [self._by_id[topic_id] for topic_id in record.topic_ids if topic_id in self._by_id]
 
     def alter_delivery(self, record: GroupRecord, settings: DeliverySettings) -> None:
-        """Have the partitions that the group reads, and their incarnations to come, know its settings."""
+        """Have the partitions that the group reads, and their incarnations to come, know its settings; mirrors, too."""
+        if (live := self._live_groups.get(record.group_id)) is not None:
+            self.say(live.stands())
         for port in self.ports(record):
             self._have_known(port, record.group_id, AlterDelivery(record.group_id, settings))
 
     def alter_topic(self, live: LiveTopic, settings: TopicSettings) -> None:
         """The same for the settings of a topic."""
         live.settings = settings
+        self.say_topic(live)
         for port in live.ports:
             self._have_known(port, None, Alter(settings))
 
@@ -295,7 +314,7 @@ class Directory:
         port = PartitionPort(
             spec.topic, spec.topic_id, spec.index, ref, spec.holds, self._limits.pending_bytes
         )
-        self._views[port] = PartitionView(port)
+        self._views[port] = PartitionView(port, self.say)
         return port
 
     def _beside(
@@ -336,16 +355,13 @@ class Directory:
         if live.outboxes:
             return
         settings, found = companion_settings(live.settings), []
-        kept = attrs.evolve(settings, retention_age=SETTLED_AGE_S, retention_bytes=self._limits.outbox_bytes)
         for source in live.ports:
-            port = self._beside(record, source.index, settings, "outbox", outbox_folder(source.index))
-            outbox = Outbox(port, source, kept)
-            found.append(outbox)
-            self.outboxes.add(outbox)
+            port = self._beside(record, source.index, settings, OUTBOX, outbox_folder(source.index))
+            found.append(Outbox(port, source))
             opened = OutboxOpened(live.topic_id, source.index)
             self._to_forwarder.stand(opened, opened)
         live.outboxes = tuple(found)
-        self.forwarder = self._serve(FORWARDER, self._to_forwarder) or self.forwarder
+        self._serve(FORWARDER, self._to_forwarder)
 
     async def made(self, live: LiveTopic) -> frozenset[str]:
         """Wait until each of the topic's partitions, and of those beside, runs or has failed: of which all have files.
@@ -394,8 +410,7 @@ class Directory:
                 if (view := self._views.pop(port, None)) is not None:
                     view.close()
                 self._to_partitions.pop(port, None)
-                self.outboxes.remove(port)
-            notify_all(self.catalog, TopicDeleted(record.topic_id))
+            self.say(TopicDeleted(record.topic_id))
             self.schedules.retire(record.topic_id)
             if self._by_name.get(live.name) is live:
                 del self._by_name[live.name]
@@ -427,6 +442,7 @@ class Directory:
                 ChildSpec(name=record.name, start=start, mailbox=mailbox, awaited=False)
             )
             live = self._live_groups[record.group_id] = LiveGroup(ref, spec, news)
+            self.say(live.stands())
             news.begin(ref)
             self.route_dead_letters(record)
         return live
@@ -435,6 +451,7 @@ class Directory:
         """Stop the group's coordinator, if it runs."""
         if (live := self._live_groups.get(group_id)) is not None:
             live.is_over = True
+            self.say(GroupEnded(group_id))
             if live.spec.name in self._groups:
                 await self._groups.stop_child(live.spec.name)
             del self._live_groups[group_id]

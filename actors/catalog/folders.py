@@ -16,7 +16,7 @@ import attrs
 from callboard.actors.catalog.state import CatalogState, TopicRecord
 from callboard.actors.partition.commands import OWN_GROUP
 from callboard.actors.partition.companion_partitions.delayed import waiting_folder
-from callboard.actors.partition.companion_partitions.outbox import outbox_folder
+from callboard.actors.partition.companion_partitions.outbox import OUTBOX, outbox_folder
 from callboard.actors.partition.port import label_of
 from callboard.actors.partition.spec import partition_directory
 from callboard.log.format.segment import belongs_to
@@ -39,7 +39,7 @@ class FolderKind:
 FOLDER_KINDS: Final = (
     FolderKind("", str, lambda _: True),
     FolderKind("delayed", waiting_folder, attrgetter("delays")),
-    FolderKind("outbox", outbox_folder, attrgetter("outbox")),
+    FolderKind(OUTBOX, outbox_folder, attrgetter("outbox")),
 )
 
 

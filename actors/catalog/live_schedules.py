@@ -1,12 +1,13 @@
 """The schedules of a runtime that are live: what the catalog knows of them, and the actor that publishes has said.
 
 It is a peer of that actor, which publishes by a copy of its own: it says which schedules a topic has, anew when it has
-changed and to each incarnation, and hears how far each is. Following the catalog's records is idempotent.
+changed and to each incarnation, and hears how far each is. Mirrors hear of both. Following the catalog's records is
+idempotent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import attrs
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from callboard.actors.kernel import ActorRef
     from callboard.actors.partition.port import PartitionPort
     from callboard.actors.recurring.commands import RecurringCommand
-    from callboard.actors.recurring.spec import Rule, ScheduleRecord, Zones
+    from callboard.actors.recurring.spec import ScheduleRecord
     from callboard.log.seams.clock import Clock
 
 
@@ -29,47 +30,39 @@ class LiveSchedule:
     record: ScheduleRecord
     port: PartitionPort
     """Of the partition that it publishes to."""
-    zones: Zones
     begun: ScheduleBegun | None = None
     """When it was made or resumed, if that was in this opening of the directory."""
     stands: ScheduleStands | None = None
     """How far it is, as it was heard last."""
-    is_over: bool = False
-    """It was removed."""
-    _rule: Rule | None = None
-
-    def rule(self) -> Rule:
-        """When it is due. Raises `InvalidArgument` as long as its zone is not known on this machine."""
-        if self._rule is None:
-            self._rule = self.record.spec.rule(self.record.created_us, self.zones)
-        return self._rule
-
-
-def _place(live: LiveSchedule) -> tuple[str, str]:
-    return live.port.topic, live.record.spec.name
 
 
 class Schedules:
     """All of them."""
 
-    def __init__(self, zones: Zones, clock: Clock) -> None:
-        self._zones = zones
+    def __init__(self, clock: Clock, say: Callable[[TopicSchedules | ScheduleStands], object]) -> None:
+        """`say` has mirrors hear."""
         self._clock = clock
+        self._say = say
         self._all: dict[int, LiveSchedule] = {}
         self._peer: Peer[str, RecurringCommand] | None = None
         self.start: Callable[[], object] = lambda: None
         """Starts the actor that serves them, the first time that there is one."""
 
-    def __iter__(self) -> Iterator[LiveSchedule]:
-        return iter(sorted(self._all.values(), key=_place))
-
     def get(self, schedule_id: int) -> LiveSchedule | None:
         """The schedule of that id."""
         return self._all.get(schedule_id)
 
-    def of_topic(self, topic_id: str) -> list[LiveSchedule]:
+    def _of_topic(self, topic_id: str) -> list[LiveSchedule]:
         """Those of a topic, by name."""
-        return sorted((live for live in self._all.values() if live.port.topic_id == topic_id), key=_place)
+        found = [live for live in self._all.values() if live.port.topic_id == topic_id]
+        return sorted(found, key=lambda live: live.record.spec.name)
+
+    def said_of(self, topic_id: str) -> TopicSchedules:
+        """What there is to say of a topic."""
+        lives = self._of_topic(topic_id)
+        return TopicSchedules(
+            topic_id, tuple([Scheduled(live.record, live.begun, live.stands) for live in lives])
+        )
 
     def follow(
         self,
@@ -79,16 +72,16 @@ class Schedules:
         made: ScheduleRecord | None = None,
     ) -> None:
         """A topic with these partitions has these schedules; `made` was made just now."""
-        before = {live.record.schedule_id: live.record for live in self.of_topic(ports[0].topic_id)}
+        before = {live.record.schedule_id: live.record for live in self._of_topic(ports[0].topic_id)}
         wanted = {record.schedule_id: record for record in records}
         if wanted == before and made is None:
             return
         for schedule_id in before.keys() - wanted:
-            self._all.pop(schedule_id).is_over = True
+            del self._all[schedule_id]
         for record in records:
             live = self._all.get(record.schedule_id)
             if live is None:
-                live = LiveSchedule(record, ports[record.spec.partition], self._zones)
+                live = LiveSchedule(record, ports[record.spec.partition])
                 self._all[record.schedule_id] = live
             if record is made or record.since_us != live.record.since_us:
                 live.begun = ScheduleBegun(round(self._clock.monotonic() * 1e6), self._clock.wall_us())
@@ -99,9 +92,9 @@ class Schedules:
 
     def retire(self, topic_id: str) -> None:
         """The topic is deleted."""
-        lives = self.of_topic(topic_id)
+        lives = self._of_topic(topic_id)
         for live in lives:
-            self._all.pop(live.record.schedule_id).is_over = True
+            del self._all[live.record.schedule_id]
         if lives:
             self._tell(topic_id)
 
@@ -115,22 +108,24 @@ class Schedules:
 
     def compose(self, topic_id: str) -> RecurringCommand:
         """What a topic has now."""
-        lives = self.of_topic(topic_id)
-        return TopicSchedules(
-            topic_id, tuple(Scheduled(live.record, live.begun, live.stands) for live in lives)
-        )
+        return self.said_of(topic_id)
 
     def hear(self, message: object) -> None:
         """An incarnation has begun, or says how far a schedule is."""
         match message:
             case Began():
-                for topic_id in dict.fromkeys(live.port.topic_id for live in self):
-                    self._tell(topic_id)
+                for topic_id in dict.fromkeys(live.port.topic_id for live in self._all.values()):
+                    self._mark(topic_id)
             case ScheduleStands(schedule_id):
                 live = self._all.get(schedule_id)
                 if live is not None:
                     live.stands = message
+                    self._say(message)
 
     def _tell(self, topic_id: str) -> None:
+        self._say(self.said_of(topic_id))
+        self._mark(topic_id)
+
+    def _mark(self, topic_id: str) -> None:
         if self._peer is not None:
             self._peer.mark(topic_id)

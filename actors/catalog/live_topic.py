@@ -1,9 +1,10 @@
-"""A topic that is live, and where its partitions are found."""
+"""A topic that is live, as the catalog knows it, and where its partitions are found."""
 
 from __future__ import annotations
 
 import attrs
 
+from callboard.actors.catalog.commands import TopicStands
 from callboard.actors.partition.companion_partitions.outbox import Outbox
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import TopicSettings
@@ -21,13 +22,38 @@ class LiveTopic:
     waiting: tuple[PartitionPort, ...] = ()
     """Of its waiting partitions, for delayed records, if it has some."""
     run: int = 0
-    """A number of this opening of the directory, once it has waiting partitions."""
     takes_delayed: bool = False
-    """Whether they are known to have their group, and so to keep what they are given."""
     outboxes: tuple[Outbox, ...] = ()
     """For what its acks publish, if they do."""
+    outboxes_ready: int = 0
+    outboxes_with_delays: int = 0
+    said: TopicStands | None = None
+    """What mirrors have heard of it last, which says what the fields above mean."""
 
     @property
     def all_ports(self) -> tuple[PartitionPort, ...]:
         """Those of its partitions, and of the partitions beside them."""
         return (*self.ports, *self.waiting, *(outbox.port for outbox in self.outboxes))
+
+    def is_ready(self, outbox: Outbox, *, delays: bool) -> None:
+        """Its group is open: it keeps what it is given, and what is delayed if it may."""
+        ready = outbox.source.index + 1
+        self.outboxes_ready = max(self.outboxes_ready, ready)
+        if delays:
+            self.outboxes_with_delays = max(self.outboxes_with_delays, ready)
+
+    def stands(self, path: str, pending_bytes: int) -> TopicStands:
+        """What mirrors are to know of it."""
+        return TopicStands(
+            self.topic_id,
+            self.name,
+            path,
+            self.settings,
+            pending_bytes,
+            self.run,
+            has_waiting=bool(self.waiting),
+            takes_delayed=self.takes_delayed,
+            has_outboxes=bool(self.outboxes),
+            outboxes_ready=self.outboxes_ready,
+            outboxes_with_delays=self.outboxes_with_delays,
+        )

@@ -13,9 +13,9 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, Final
 
-import attrs
 import trio
 
+from callboard.actors.catalog.commands import CatalogStatistics
 from callboard.actors.catalog.folders import PartitionFolder, unknown_folders
 from callboard.actors.catalog.state import TOPIC_DELAYS, TOPIC_ID, TOPIC_OUTBOX, CatalogState, TopicRecord
 from callboard.actors.kernel import Context
@@ -31,18 +31,6 @@ from callboard.log.segments.segments import Damage
 SERVES: Final = {"delayed": TOPIC_DELAYS, "outbox": TOPIC_OUTBOX}
 """The event by which a topic has the partitions of that kind."""
 NOT_KNOWN: Final = "the catalog did not know of the folder; what is in it is served again"
-
-
-@attrs.frozen
-class CatalogStatistics:
-    """What the catalog has lost, and is not acknowledged with `callboard repair --accept`."""
-
-    damages: tuple[str, ...] = ()
-    """What was damaged, and which records of the catalog's journal it cost."""
-    lost_records: int = 0
-    """How many records of its journal are lost."""
-    missing: tuple[str, ...] = ()
-    """Topics and groups by id whose names and settings are lost, as far as something tells of them; at most 100."""
 
 
 async def store_losses(record: DamageRecord) -> None:

@@ -1,8 +1,8 @@
-"""View: what the directory of live topics knows of one partition, for those that have no account with it.
+"""View: what the catalog knows of one partition, for itself and for those that have no account with it.
 
 It is a peer of the partition's actor (`callboard.actors.kernel.peer`): it has what the partition has said last. By it,
-actors that move records refuse what a stuck partition would not answer for long, the catalog learns that folders are
-made, and a report names the state of a partition that does not answer.
+the catalog refuses what a stuck partition would not answer for long, and learns that folders are made. The state goes
+on to mirrors.
 
 Invariants
 ----------
@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from callboard.actors.catalog.commands import PartitionStands
 from callboard.actors.kernel import Failed, Peer
 from callboard.actors.partition.commands import FilesOpened, OpeningWaits, StateChanged
 from callboard.actors.partition.port import unavailable
@@ -27,21 +28,21 @@ if TYPE_CHECKING:
 
 
 class PartitionView:
-    """The directory's peer of one partition: what the partition has said last."""
+    """The catalog's peer of one partition: what the partition has said last."""
 
-    __slots__ = ("_notes", "_peer", "failure", "has_files", "has_run", "port", "state")
+    __slots__ = ("_notes", "_peer", "_say", "failure", "has_files", "port", "state")
 
-    def __init__(self, port: PartitionPort) -> None:
+    def __init__(self, port: PartitionPort, say: Callable[[PartitionStands], object]) -> None:
+        """`say` has mirrors hear."""
         self.port = port
         self.state = "starting"
         self.failure: BaseException | None = None
         """What it failed with for good, last."""
-        self.has_run = False
-        """It has been running since the directory was opened."""
         self.has_files = False
         """Its folders are there, and their names durable, as far as the present incarnation knows."""
         self._notes: dict[Callable[[StorageError], object], None] = {}
         """Called when it cannot be opened for want of space."""
+        self._say = say
         self._peer: Peer[None, PartitionCommand] = Peer(port.ref, self)
         self._peer.open()
 
@@ -63,6 +64,12 @@ class PartitionView:
         port, cause = self.port, self.failure if self.state == "failed" else None
         return unavailable(port.topic, port.index, port.label, self.state, cause)
 
+    def stands(self) -> PartitionStands:
+        """What mirrors are to know of it."""
+        return PartitionStands(
+            self.port.ref.path, self.state, self.failure if self.state == "failed" else None
+        )
+
     def compose(self, _: None) -> PartitionCommand:
         """It has no news for the partition."""
         raise InternalError("a view of a partition only hears", invariant="VW1")
@@ -72,7 +79,7 @@ class PartitionView:
         match message:
             case StateChanged(state):
                 self.state = state
-                self.has_run = self.has_run or state == "running"
+                self._say(self.stands())
             case FilesOpened(has_all):
                 self.has_files = has_all
             case OpeningWaits(lack):
@@ -80,3 +87,4 @@ class PartitionView:
                     note(lack)
             case Failed(cause):
                 self.state, self.failure = "failed", cause
+                self._say(self.stands())

@@ -51,7 +51,11 @@ from callboard.actors.notices import OutboxDropped, OutboxHeld, OutboxLost
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.calls import PartitionCalls, SourceEnded
 from callboard.actors.partition.commands import PublishesWait
-from callboard.actors.partition.companion_partitions.companions import OPEN_OWN_GROUP
+from callboard.actors.partition.companion_partitions.companions import (
+    OPEN_OWN_GROUP,
+    SETTLED_AGE_S,
+    companion_settings,
+)
 from callboard.actors.partition.companion_partitions.outbox import Outbox
 from callboard.actors.partition.companion_partitions.outbox_records import (
     HEADER,
@@ -237,9 +241,13 @@ class OutboxLines:
         return await self._calls.ask(port, command)
 
     async def _open(self) -> None:
-        outbox = self._outbox
-        await self._ask(outbox.port, OPEN_OWN_GROUP)
-        await self._ask(outbox.port, c.Alter(outbox.settings))
+        port, live = self._outbox.port, self._directory.by_id(self._outbox.port.topic_id)
+        await self._ask(port, OPEN_OWN_GROUP)
+        if live is not None:
+            kept_bytes = self._context.limits.outbox_bytes
+            settings = companion_settings(live.settings)
+            settings = attrs.evolve(settings, retention_age=SETTLED_AGE_S, retention_bytes=kept_bytes)
+            await self._ask(port, c.Alter(settings))
 
     # -- what is new
 

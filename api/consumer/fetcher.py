@@ -62,7 +62,7 @@ from callboard.log.errors import (
 from callboard.message import by_priority
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.directory import LiveTopic
+    from callboard.actors.catalog.mirror import MirroredTopic
     from callboard.actors.settings import GroupSettings
     from callboard.actors.topic_patterns import TopicPattern
     from callboard.session import Session
@@ -78,7 +78,7 @@ class Fetcher:
     def __init__(
         self,
         session: Session,
-        lives: Sequence[LiveTopic],
+        lives: Sequence[MirroredTopic],
         group: str,
         given: Mapping[str, Any],
         name: str | None = None,

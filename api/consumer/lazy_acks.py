@@ -267,7 +267,7 @@ class LazyAcks:
             raise self._unanswered()
         failed, self._failed = self._failed, None
         if is_leaving:
-            is_live = self._leases.session.directory.is_live
+            is_live = self._leases.session.mirror.is_live
             self._lost = {port: lost for port, lost in self._lost.items() if is_live(port)}
             failed = None if isinstance(failed, TopicNotFound) else failed
         if failed is not None:

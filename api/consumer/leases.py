@@ -28,7 +28,7 @@ from callboard.message import Span
 from callboard.publishing.publisher import publisher_of
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.directory import LiveTopic
+    from callboard.actors.catalog.mirror import MirroredTopic
     from callboard.session import Session
 
 UNSURE_MAX: Final = 100
@@ -193,7 +193,7 @@ class ConsumerLeases:
         self._unawaited: dict[PartitionPort, Gathering[c.SettleCommand, c.PartitionCommand]] = {}
         """What the partitions are to settle without being awaited: no more than was in flight."""
 
-    def begin_with(self, live: LiveTopic) -> None:
+    def begin_with(self, live: MirroredTopic) -> None:
         """The consumer is to read the topic: from now on it hears which leases end there."""
         publisher = publisher_of(self.session, live)
         accounts = {port: account for port, account in self.accounts.items() if not account.is_deleted}

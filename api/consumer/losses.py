@@ -78,7 +78,7 @@ def loss_of(lease: Leased, group_id: int, offset: int) -> str:
 
 def cannot_settle(session: Session, port: PartitionPort) -> CallboardError:
     """The error for a settlement when the partition has ended for good."""
-    if not session.directory.is_live(port):
+    if not session.mirror.is_live(port):
         return TopicNotFound(
             f"topic {port.topic!r} was deleted; its messages can no longer be settled.", topic=port.topic
         )

@@ -17,7 +17,7 @@ from callboard.consumer.participation import Participation
 from callboard.log.errors import ActorCrashed, ActorStopped, ConsumerDrained, InvalidArgument, RuntimeClosed
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.directory import LiveGroup, LiveTopic
+    from callboard.actors.catalog.mirror import MirroredGroup, MirroredTopic
     from callboard.actors.groups.commands import Activity, Joined, Place
     from callboard.actors.kernel import ActorRef
     from callboard.actors.partition.port import PartitionPort
@@ -53,7 +53,7 @@ class GroupMember:
         self.follows = False
         """What it reads may change: the group is of a pattern, or exclusive."""
         self.coordinator: ActorRef[Any]
-        self.live_group: LiveGroup
+        self.live_group: MirroredGroup
         self.participation: Participation
         self._session = session
         self._leases = leases
@@ -149,11 +149,11 @@ class GroupMember:
 
     # -- what it may read
 
-    def begin_with(self, live: LiveTopic) -> None:
+    def begin_with(self, live: MirroredTopic) -> None:
         """It reads the topic, as far as it is assigned."""
         self._places.update((port, (live.topic_id, port.index)) for port in live.ports)
 
-    def let_go_of(self, live: LiveTopic) -> None:
+    def let_go_of(self, live: MirroredTopic) -> None:
         """It does not read the topic any more."""
         for port in live.ports:
             self._places.pop(port, None)

@@ -39,7 +39,7 @@ from callboard.publishing.publisher import publisher_of
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from callboard.actors.catalog.directory import LiveTopic
+    from callboard.actors.catalog.mirror import MirroredTopic
     from callboard.actors.partition.companion_partitions.outbox import Outbox
     from callboard.actors.partition.port import PartitionPort
     from callboard.consumer.leases import ConsumerLease, ConsumerLeases, Settled
@@ -155,12 +155,12 @@ async def publish(
     await trio.lowlevel.checkpoint_if_cancelled()
 
 
-def _target(session: Session, topic: object) -> LiveTopic:
+def _target(session: Session, topic: object) -> MirroredTopic:
     """The topic that is named, or given as itself. Raises `TopicNotFound`, `InvalidArgument`."""
     session.check_open()
     live = session.live_of(topic)
     if live is not None:
-        if live.deleted or session.directory.by_id(live.topic_id) is not live:
+        if live.deleted or session.mirror.by_id(live.topic_id) is not live:
             raise TopicNotFound(
                 f"topic {live.name!r} was deleted, or is another runtime's. Nothing was written.",
                 topic=live.name,
@@ -266,7 +266,7 @@ class PublishingAcks:
             except ActorStopped as error:
                 raised = cannot_settle(self._session, port)
                 # One that is not deleted may have done it, and ended before it could say so.
-                raised.indefinite = self._session.directory.is_live(port)
+                raised.indefinite = self._session.mirror.is_live(port)
                 raise raised from error
             except OutboxFull:
                 raise

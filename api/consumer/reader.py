@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
-from callboard.actors.catalog.directory import LiveTopic
+from callboard.actors.catalog.mirror import MirroredTopic
 from callboard.actors.kernel import Question
 from callboard.actors.partition.commands import Describe, OffsetAt, PartitionStatistics, Read, WaitForVisible
 from callboard.actors.settings import Start, checked_start
@@ -63,7 +63,7 @@ class BatchReader:
     def __init__(
         self,
         session: Session,
-        live: LiveTopic,
+        live: MirroredTopic,
         *,
         start: Start,
         stop: Start | None,

@@ -12,7 +12,7 @@ from callboard.log.limits import TOPICS_MAX
 from callboard.log.plain import items, shown, text
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.directory import LiveTopic
+    from callboard.actors.catalog.mirror import MirroredTopic
 
 
 def check_group_name(group: str | None) -> str:
@@ -24,8 +24,8 @@ def check_group_name(group: str | None) -> str:
 
 
 def read_topics(
-    find: Callable[[str], LiveTopic], topics: Any, pattern: object, dead_letters: object
-) -> tuple[list[LiveTopic], TopicPattern | None]:
+    find: Callable[[str], MirroredTopic], topics: Any, pattern: object, dead_letters: object
+) -> tuple[list[MirroredTopic], TopicPattern | None]:
     """The topics that are named, or none and the pattern. Raises `TopicNotFound`, `InvalidArgument`."""
     if pattern is not None:
         if topics is not None:

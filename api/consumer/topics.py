@@ -24,7 +24,7 @@ from callboard.log.errors import (
 )
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.directory import LiveTopic
+    from callboard.actors.catalog.mirror import MirroredTopic
     from callboard.actors.groups.commands import Joined
     from callboard.actors.partition.port import PartitionPort
     from callboard.consumer.leases import ConsumerLeases
@@ -42,7 +42,7 @@ class ReadTopics:
         leases: ConsumerLeases,
         member: GroupMember,
         turns: PartitionTurns,
-        lives: Sequence[LiveTopic],
+        lives: Sequence[MirroredTopic],
     ) -> None:
         self._session = session
         self._leases = leases
@@ -92,7 +92,7 @@ class ReadTopics:
         for live in list(self.lives):
             await self._join_with(live)
 
-    async def _join_with(self, live: LiveTopic | None) -> None:
+    async def _join_with(self, live: MirroredTopic | None) -> None:
         """Join with one topic; None: with all that the group of a pattern reads."""
         member, topic_id = self._member, None if live is None else live.topic_id
         while True:
@@ -120,10 +120,10 @@ class ReadTopics:
 
     def follow(self) -> None:
         """Of a group of a pattern: leave what it does not read any more, and begin with what it reads besides."""
-        topic_ids, directory = self._member.participation.topic_ids, self._session.directory
+        topic_ids, mirror = self._member.participation.topic_ids, self._session.mirror
         if topic_ids is None:
             return
-        found = {topic_id: directory.by_id(topic_id) for topic_id in topic_ids}
+        found = {topic_id: mirror.by_id(topic_id) for topic_id in topic_ids}
         topics = {topic_id: live for topic_id, live in found.items() if live is not None}
         for live in [live for live in self.lives if topics.get(live.topic_id) is not live]:
             self._let_go_of_topic(live)
@@ -137,7 +137,7 @@ class ReadTopics:
                 self._begin_with(live)
         self._turns.awaited.look_again()
 
-    def _begin_with(self, live: LiveTopic) -> None:
+    def _begin_with(self, live: MirroredTopic) -> None:
         """Have the topic's partitions asked: consumers that come together begin at different ones.
 
         Those that had nothing when the group was opened say when they have: most of a thousand may be empty.
@@ -149,7 +149,7 @@ class ReadTopics:
                 self._turns.look_at([port])
                 self._turns.awaited.noticed(port)
 
-    def _let_go_of_topic(self, live: LiveTopic) -> None:
+    def _let_go_of_topic(self, live: MirroredTopic) -> None:
         """The topic is deleted, or for dead letters by now: what was leased of it is in flight no more."""
         self.lives.remove(live)
         self._turns.end_topic(live.name)
@@ -164,7 +164,7 @@ class ReadTopics:
             if self._leases.await_revival(port, self._turns.awaited):  # else it was revived meanwhile
                 self._turns.end(port)
         elif isinstance(error, ActorStopped):
-            if not self._session.directory.is_live(port):
+            if not self._session.mirror.is_live(port):
                 for live in [live for live in self.lives if port in live.ports]:
                     self._leave_topic(live)
                 self._turns.end(port)
@@ -173,13 +173,13 @@ class ReadTopics:
         elif not isinstance(error, ActorCrashed):
             raise error
 
-    def _leave_topic(self, live: LiveTopic) -> None:
+    def _leave_topic(self, live: MirroredTopic) -> None:
         """A topic was deleted. If it was named, raise the error for that; those that are left are still read."""
         if self._member.pattern is not None:
             self._let_go_of_topic(live)
             return
         self._turns.end_topic(live.name)
-        is_live = self._session.directory.is_live
+        is_live = self._session.mirror.is_live
         self._leases.forget_where(lambda port: not is_live(port))
         if len(self.lives) == 1:  # it stays: every further call hears the same
             raise RuntimeClosed(f"topic {live.name!r} was deleted; there is nothing more to consume.")
@@ -194,9 +194,9 @@ class ReadTopics:
     async def check_any_available(self) -> None:
         """Raise when waiting is in vain: all partitions have failed, or the group is gone and no partition says so."""
         ports = self.ports()
-        directory = self._session.directory
-        failed = [port for port in ports if directory.state_of(port) == "failed"]
-        if failed and len(failed) == len(ports) and (error := directory.refusal(failed[0])):
+        mirror = self._session.mirror
+        failed = [port for port in ports if mirror.state_of(port) == "failed"]
+        if failed and len(failed) == len(ports) and (error := mirror.refusal(failed[0])):
             raise error
         if self._member.participation.is_stopped and not any(map(self._member.reads, ports)):
             await self.join()

@@ -18,7 +18,7 @@ from callboard.consumer.fetcher import Fetcher
 from callboard.log.errors import GroupNotFound
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.directory import LiveTopic
+    from callboard.actors.catalog.mirror import MirroredTopic
     from callboard.actors.catalog.state import GroupRecord
     from callboard.actors.partition.port import PartitionPort
     from callboard.message import Record
@@ -31,7 +31,7 @@ Groups = Mapping[str, "GroupRecord"]
 class HandledLetters:
     """The handled letters of one topic, below the offsets `ends` of its partitions if there are any."""
 
-    def __init__(self, session: Session, live: LiveTopic, ends: Sequence[int] | None = None) -> None:
+    def __init__(self, session: Session, live: MirroredTopic, ends: Sequence[int] | None = None) -> None:
         self._session = session
         self._live = live
         self._ends = ends

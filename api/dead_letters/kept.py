@@ -24,7 +24,7 @@ from callboard.log.seams.clock import wall_offset
 from callboard.message import Record, from_us
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.directory import LiveTopic
+    from callboard.actors.catalog.mirror import MirroredTopic
     from callboard.session import Session
 
 
@@ -97,7 +97,7 @@ class KeptLetters:
 
     __reduce_ex__ = refuse_copy
 
-    def __init__(self, session: Session, live: LiveTopic, group: str) -> None:
+    def __init__(self, session: Session, live: MirroredTopic, group: str) -> None:
         self._session = session
         self._live = live
         self._group = check_name(group, "group")

@@ -33,7 +33,7 @@ from callboard.log.format.columns import Columns
 from callboard.publishing.publisher import publisher_of
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.directory import LiveTopic
+    from callboard.actors.catalog.mirror import MirroredTopic
     from callboard.actors.partition.port import PartitionPort
     from callboard.dead_letters.handled import Groups, HandledLetters
     from callboard.session import Session
@@ -64,10 +64,10 @@ class Redrive:
     def __init__(
         self,
         session: Session,
-        live: LiveTopic,
+        live: MirroredTopic,
         handled: HandledLetters,
         *,
-        find: Callable[[str], LiveTopic | None],
+        find: Callable[[str], MirroredTopic | None],
         choose: Chooses | None,
         to: str | None,
         rate: float | None,
@@ -103,7 +103,7 @@ class Redrive:
             return False
         return self._target(letter)[0] is not None
 
-    def _target(self, letter: ForwardedLetter) -> tuple[LiveTopic | None, int | None]:
+    def _target(self, letter: ForwardedLetter) -> tuple[MirroredTopic | None, int | None]:
         """Where a letter goes, and for which group only; one that goes nowhere is counted."""
         name = letter.topic if self._to is None else self._to
         target, group = self._find(name), self._groups.get(letter.group)
@@ -155,7 +155,7 @@ class Redrive:
         return await self._publish(letter, target, group_id)
 
     async def _publish(
-        self, letter: ForwardedLetter, target: LiveTopic, group_id: int | None
+        self, letter: ForwardedLetter, target: MirroredTopic, group_id: int | None
     ) -> tuple[PartitionPort, int]:
         """Publish a letter with its own headers, once (RV2); returns where, and the id of its producer."""
         record = letter.record

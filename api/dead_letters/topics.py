@@ -21,7 +21,7 @@ from callboard.log.errors import InvalidArgument, TopicNotFound
 from callboard.log.plain import number, refuse_copy, shown, text
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.directory import LiveTopic
+    from callboard.actors.catalog.mirror import MirroredTopic
     from callboard.session import Session
 
 
@@ -33,8 +33,8 @@ class DeadLetterTopic:
     def __init__(
         self,
         session: Session,
-        live: LiveTopic,
-        find: Callable[[str], LiveTopic | None],
+        live: MirroredTopic,
+        find: Callable[[str], MirroredTopic | None],
         ends: Sequence[int] | None = None,
     ) -> None:
         self._session = session

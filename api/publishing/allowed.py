@@ -16,7 +16,7 @@ from callboard.log.limits import OFFSET_MAX
 from callboard.log.plain import shown, text, whole
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.directory import LiveTopic
+    from callboard.actors.catalog.mirror import MirroredTopic
     from callboard.publishing.columns import Unpacked
 
 
@@ -67,7 +67,7 @@ def refuse_ids_and_offsets(
         )
 
 
-def check_ids(live: LiveTopic, index: int | None) -> None:
+def check_ids(live: MirroredTopic, index: int | None) -> None:
     """Raise `InvalidArgument` for a message with a `dedup_id` in a topic that remembers none."""
     if live.settings.dedup_window is None:
         raise InvalidArgument(
@@ -78,7 +78,7 @@ def check_ids(live: LiveTopic, index: int | None) -> None:
         )
 
 
-def check_priority(live: LiveTopic, index: int | None) -> None:
+def check_priority(live: MirroredTopic, index: int | None) -> None:
     """Raise `InvalidArgument` for a message with a priority in a topic that has none."""
     if not live.settings.priorities:
         raise InvalidArgument(
@@ -89,7 +89,9 @@ def check_priority(live: LiveTopic, index: int | None) -> None:
         )
 
 
-def check_expected_offset(live: LiveTopic, expected: object, *, is_placed: bool, index: int | None) -> int:
+def check_expected_offset(
+    live: MirroredTopic, expected: object, *, is_placed: bool, index: int | None
+) -> int:
     """The expected offset as plain data. Raises `InvalidArgument` for what is none, or is that of no certain partition.
 
     `is_placed` says whether a key or a partition decides where the message goes.
@@ -110,7 +112,7 @@ def check_expected_offset(live: LiveTopic, expected: object, *, is_placed: bool,
     return found
 
 
-def check_batch_expects(live: LiveTopic, batch: Unpacked, partition: int | None) -> Unpacked:
+def check_batch_expects(live: MirroredTopic, batch: Unpacked, partition: int | None) -> Unpacked:
     """The same of all messages of a batch that expect an offset; `partition` is for those that choose none."""
     found = {}
     for index, expected in batch.expected.items():
@@ -132,7 +134,7 @@ def check_first_offsets(expected: Mapping[int, int], parts: Sequence[tuple[int, 
                 )
 
 
-def expecting(live: LiveTopic, batch: Unpacked, partition: int | None, expected: int) -> Unpacked:
+def expecting(live: MirroredTopic, batch: Unpacked, partition: int | None, expected: int) -> Unpacked:
     """The batch, whose first message is expected at an offset, and the others behind it."""
     if batch.expected:
         index = next(iter(batch.expected))
@@ -147,7 +149,7 @@ def expecting(live: LiveTopic, batch: Unpacked, partition: int | None, expected:
     return attrs.evolve(batch, expected={0: expected})
 
 
-def check_is_one(live: LiveTopic, partitions: Sequence[int]) -> None:
+def check_is_one(live: MirroredTopic, partitions: Sequence[int]) -> None:
     """Raise `InvalidArgument` when a batch with an `expected_offset` goes to several partitions."""
     several = sorted(set(partitions))
     if len(several) > 1:

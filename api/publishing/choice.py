@@ -19,14 +19,14 @@ from callboard.publishing.partitioning import (
 )
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.directory import LiveTopic
+    from callboard.actors.catalog.mirror import MirroredTopic
     from callboard.actors.partition.account import Account
 
 
 class PartitionChoice:
     """The choice among the partitions of one topic, by the accounts with them."""
 
-    def __init__(self, live: LiveTopic, accounts: Sequence[Account]) -> None:
+    def __init__(self, live: MirroredTopic, accounts: Sequence[Account]) -> None:
         self._live = live
         self._accounts = accounts
         self.partitioner: Partitioner = consistent

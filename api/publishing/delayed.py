@@ -23,7 +23,7 @@ from callboard.log.plain import each_of, is_a, items, refuse_copy, shown, whole
 from callboard.message import Receipt, Record, ScheduledReceipt, from_us, topic_id_field
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.directory import LiveTopic
+    from callboard.actors.catalog.mirror import MirroredTopic
     from callboard.actors.partition.port import PartitionPort
     from callboard.log.format.columns import Columns
     from callboard.session import Session
@@ -65,7 +65,7 @@ class DelayedMessages:
 
     __reduce_ex__ = refuse_copy
 
-    def __init__(self, session: Session, live: LiveTopic) -> None:
+    def __init__(self, session: Session, live: MirroredTopic) -> None:
         self._session = session
         self._live = live
 

@@ -26,7 +26,7 @@ from callboard.publishing.columns import of_message
 from callboard.publishing.parts import Part
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.directory import LiveTopic
+    from callboard.actors.catalog.mirror import MirroredTopic
     from callboard.publishing.columns import Unpacked
     from callboard.session import Session
 
@@ -39,7 +39,7 @@ DELIVER_AT_MOST_US: Final = to_us(DELIVER_AT_MOST, "deliver_at")
 class Delays:
     """The delays of one topic."""
 
-    def __init__(self, session: Session, live: LiveTopic) -> None:
+    def __init__(self, session: Session, live: MirroredTopic) -> None:
         self._session = session
         self._live = live
 
@@ -93,7 +93,7 @@ class Delays:
             found.append(part)
         return found
 
-    async def ready(self) -> LiveTopic:
+    async def ready(self) -> MirroredTopic:
         """The topic, once it takes delayed messages."""
         live = self._live
         if not live.takes_delayed:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from callboard.actors.catalog.directory import LiveTopic
+from callboard.actors.catalog.mirror import MirroredTopic
 from callboard.actors.partition.account import Account
 from callboard.actors.partition.commands import LEVELS, Guard, Level, PublishMany, PublishOne
 from callboard.actors.partition.port import PartitionPort
@@ -63,7 +63,7 @@ EXPECTED_BY_SEQUENCE = (
 )
 
 
-def publisher_of(session: Session, live: LiveTopic, partitioner: Partitioner | None = None) -> Publisher:
+def publisher_of(session: Session, live: MirroredTopic, partitioner: Partitioner | None = None) -> Publisher:
     """The publisher of a live topic: a runtime has one, however often it is asked for.
 
     Raises `InvalidArgument` when `partitioner` is given and keys go, or may have gone, by another.
@@ -82,7 +82,7 @@ def publisher_of(session: Session, live: LiveTopic, partitioner: Partitioner | N
 class Publisher:
     """Publishes to one live topic."""
 
-    def __init__(self, live: LiveTopic) -> None:
+    def __init__(self, live: MirroredTopic) -> None:
         self.live = live
         self.sender = TopicSender(live)
         self.choice = PartitionChoice(live, self.sender.accounts)

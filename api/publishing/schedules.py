@@ -29,7 +29,7 @@ from callboard.publishing.publisher import publisher_of
 from callboard.reports.figures import ScheduleStatistics, schedule_statistics
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.directory import LiveSchedule, LiveTopic
+    from callboard.actors.catalog.mirror import MirroredSchedule, MirroredTopic
     from callboard.actors.kernel import Question
     from callboard.session import Session
 
@@ -44,7 +44,7 @@ class Schedule:
 
     __reduce_ex__ = refuse_copy
 
-    def __init__(self, session: Session, live: LiveSchedule) -> None:
+    def __init__(self, session: Session, live: MirroredSchedule) -> None:
         self._session = session
         self._live = live
 
@@ -128,7 +128,7 @@ class Schedule:
     def statistics(self) -> ScheduleStatistics:
         """What it has done, when it is due next, and why a firing waits."""
         self._check()
-        return schedule_statistics(self._live)
+        return schedule_statistics(self._live, self._session.load_zone)
 
     def next(self, count: int = 5) -> tuple[datetime, ...]:
         """The next due instants from now on, in the schedule's zone, also while it is paused. Raises `InvalidArgument`.
@@ -141,8 +141,8 @@ class Schedule:
         self._check()
         live = self._live
         fired_us = None if live.stands is None else live.stands.fired_us
-        rule, at = live.rule(), max(self._session.clock.wall_us(), fired_us or 0)
-        here: tzinfo = UTC if self.zone is None else live.zones(self.zone)
+        rule, at = live.rule(self._session.load_zone), max(self._session.clock.wall_us(), fired_us or 0)
+        here: tzinfo = UTC if self.zone is None else self._session.load_zone(self.zone)
         found: list[datetime] = []
         while len(found) < most and (due := rule.after(at)) is not None:
             found.append(from_us(due).astimezone(here))
@@ -178,7 +178,7 @@ class Schedule:
         with suppress(CallboardError):  # what has failed or ended publishes nothing
             if RECURRING in root:
                 await ask_again(root.child(RECURRING), HearSchedules(), f"changing schedule {self.name!r}")
-            if self._session.directory.refusal(port) is None:
+            if self._session.mirror.refusal(port) is None:
                 await ask_again(port.ref, Flush(), f"changing schedule {self.name!r}")
 
     def _check(self) -> None:
@@ -195,7 +195,7 @@ def _was_removed(name: str, topic: str) -> ScheduleNotFound:
 
 async def add_schedule(
     session: Session,
-    live: LiveTopic,
+    live: MirroredTopic,
     name: str,
     *,
     value: bytes,

@@ -20,7 +20,7 @@ from callboard.actors.partition.commands import Level, PublishMany, PublishOne
 from callboard.log.errors import ActorStopped, CallboardError, MailboxFull, RuntimeClosed, TopicNotFound
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.directory import LiveTopic
+    from callboard.actors.catalog.mirror import MirroredTopic
     from callboard.actors.kernel import Question
     from callboard.actors.partition.port import PartitionPort
 
@@ -32,7 +32,7 @@ TELLS_PER_PASS: Final = 32
 class TopicSender:
     """Sends what one process publishes to a live topic. See the module."""
 
-    def __init__(self, live: LiveTopic) -> None:
+    def __init__(self, live: MirroredTopic) -> None:
         self._live = live
         self.accounts: Final = [Account(port) for port in live.ports]
         """By partition."""

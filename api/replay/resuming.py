@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
-from callboard.actors.catalog.directory import LiveTopic
+from callboard.actors.catalog.mirror import MirroredTopic
 from callboard.actors.kernel import ActorRef, Question
 from callboard.actors.partition.commands import Describe, Flush, PartitionStatistics, Read
 from callboard.asking import ask_again
@@ -20,7 +20,7 @@ SPAN_MAX: Final = 65_536
 A = TypeVar("A")
 
 
-async def last_positions(live: LiveTopic, source_of: dict[int, int]) -> list[ReplayPosition | None]:
+async def last_positions(live: MirroredTopic, source_of: dict[int, int]) -> list[ReplayPosition | None]:
     """The last record of a replay in each partition; None where there is none.
 
     `source_of` maps its producer ids to source partitions. What was sent before is waited for: it is stored then, or

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from callboard.actors.catalog.losses import CatalogStatistics
+from callboard.actors.catalog.commands import CatalogStatistics
 from callboard.actors.forwarding.commands import DelayedCounts, Forwarded, OutboxCounts
 from callboard.actors.names import OWN_GROUPS
 from callboard.actors.partition.commands import PartitionStatistics
@@ -20,9 +20,10 @@ from callboard.log.errors import InvalidArgument
 from callboard.message import from_us
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.directory import LiveSchedule
+    from callboard.actors.catalog.mirror import MirroredSchedule
     from callboard.actors.partition.companion_partitions.outbox import Outbox
     from callboard.actors.partition.port import PartitionPort
+    from callboard.actors.recurring.spec import Zones
 
 
 DESCRIBE_TIMEOUT_S: Final = 5.0
@@ -338,7 +339,7 @@ def delayed_statistics(
     return tuple(found)
 
 
-def schedule_statistics(live: LiveSchedule) -> ScheduleStatistics:
+def schedule_statistics(live: MirroredSchedule, zones: Zones) -> ScheduleStatistics:
     """How a recurring publish stands."""
     record, following = live.record, None
     stands = live.stands or ScheduleStands(record.schedule_id, record.since_us, record.since_us)
@@ -346,7 +347,7 @@ def schedule_statistics(live: LiveSchedule) -> ScheduleStatistics:
     if not record.is_paused:
         try:
             is_heard = stands.since_us == record.since_us
-            following = live.rule().after(stands.from_us if is_heard else record.since_us)
+            following = live.rule(zones).after(stands.from_us if is_heard else record.since_us)
         except InvalidArgument as error:  # its zone is not known on this machine
             problem = str(error)
     return ScheduleStatistics(

@@ -31,7 +31,7 @@ from callboard.reports.figures import (
 )
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.directory import Directory
+    from callboard.actors.catalog.mirror import Mirror
     from callboard.actors.catalog.state import GroupRecord
     from callboard.actors.kernel import ActorRef
     from callboard.actors.partition.port import PartitionPort
@@ -51,7 +51,7 @@ UNKNOWN: Final = GroupStatistics(
 """Stands for what a partition does not answer."""
 
 
-async def group_infos(records: Sequence[GroupRecord], directory: Directory) -> tuple[GroupInfo, ...]:
+async def group_infos(records: Sequence[GroupRecord], mirror: Mirror) -> tuple[GroupInfo, ...]:
     """Groups with their members, by name."""
     described: dict[int, MembersInfo] = {}
 
@@ -61,11 +61,11 @@ async def group_infos(records: Sequence[GroupRecord], directory: Directory) -> t
 
     async with trio.open_nursery() as nursery:
         for record in records:
-            if (group := directory.live_group(record.group_id)) is not None:
+            if (group := mirror.group(record.group_id)) is not None:
                 nursery.start_soon(describe, record.group_id, group.ref)
     infos = []
     for record in sorted(records, key=lambda group: group.name):
-        lives = [live for live in map(directory.by_id, record.topic_ids) if live is not None]
+        lives = [live for live in map(mirror.by_id, record.topic_ids) if live is not None]
         members = described.get(record.group_id, MembersInfo())
         consumers = tuple(
             ConsumerInfo(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from callboard.simulations.insides import memberships
 from callboard.simulations.world.bounds import running
 
 if TYPE_CHECKING:
@@ -44,16 +45,14 @@ class OwnershipWatch:
         if machine != self._machine:
             self.forget()
             self._machine = machine
-        directory: Any = runtime._session.directory
-        for live in directory.topics():
+        for live in runtime._session.mirror.topics():
             for port in live.ports:
                 partition = running(port.ref._cell)
                 for group in () if partition is None else partition._core.states:
                     problem = self._of_leases(port.label, group)
                     if problem is not None:
                         return problem
-        for group in directory._live_groups.values():
-            membership = group.spec.membership
+        for membership in memberships(runtime):
             if membership.settings.mode == "exclusive":
                 members = membership.members.values()
                 active = frozenset(member.consumer for member in members if not member.is_suspended)
@@ -63,11 +62,9 @@ class OwnershipWatch:
 
     def overdue(self, runtime: Runtime, grace_s: float) -> str | None:
         """What hand-over takes longer than `rebalance_timeout` and `grace_s`, in words: for when nothing has failed."""
-        directory: Any = runtime._session.directory
-        for group in directory._live_groups.values():
-            membership = group.spec.membership
+        for membership in memberships(runtime):
             if membership.settings.mode == "exclusive":
-                since_s = directory.wheel.clock.monotonic() - membership.settings.rebalance_timeout - grace_s
+                since_s = runtime._session.clock.monotonic() - membership.settings.rebalance_timeout - grace_s
                 for (_, index), row in membership.assignment.rows.items():
                     if row.is_moving and row.since < since_s:
                         return f"partition {index} does not come to {row.owner}, although its old owner had its time"

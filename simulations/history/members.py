@@ -21,6 +21,7 @@ from typing import Any, Final, Protocol
 
 from callboard.log.errors import InvalidArgument
 from callboard.simulations.history.recorder import History
+from callboard.simulations.insides import memberships
 from callboard.simulations.violations import SENSIBLE, Violation
 
 OWNS: Final = "owns"
@@ -55,15 +56,14 @@ class ObservedMembers:
         machine = self._world.machine
         if machine is None or machine.runtime is None or machine.dead:
             return
-        directory = machine.runtime._session.directory
         owners: dict[tuple[str, int], tuple[Any, ...]] = {}
-        for group in directory._live_groups.values():
-            membership = group.spec.membership
+        for membership in memberships(machine.runtime):
             rows = membership.assignment.rows if membership.settings.mode == "exclusive" else {}
             for (topic_id, index), row in rows.items():
-                live = directory.by_id(topic_id)
+                live = machine.runtime._session.mirror.by_id(topic_id)
                 if live is not None:
-                    owner = self._lives.get((machine.runtime._session, row.owner), ("", 0))
+                    session, nobody = machine.runtime._session, ("", 0)
+                    owner = self._lives.get((session, row.owner), nobody) if row.owner is not None else nobody
                     kind = IS_TO_OWN if row.is_moving and row.holder != row.owner else OWNS
                     owners[live.name, index] = kind, owner, row.epoch, topic_id, machine.runtime
         gone = {place: (OWNS, ("", 0)) for place in self._seen if place not in owners}

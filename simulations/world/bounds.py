@@ -54,7 +54,7 @@ def inside(machine: Machine, largest_bytes: int) -> str | None:
 
 def left_in_hand(runtime: Runtime, topics: tuple[str, ...]) -> str | None:
     """When nothing publishes: which of these topics' partitions counts bytes in hand, and has none; None for none."""
-    for live in runtime._session.directory.topics():
+    for live in runtime._session.mirror.topics():
         for port in live.ports if live.name in topics else ():
             cell = port.ref._cell
             partition = running(cell)
@@ -74,7 +74,7 @@ def left_behind(runtime: Runtime) -> str | None:
     """When all consumers and readers have gone, and nothing fails: what is still there of one of them, in words."""
     if len(runtime._session.renewed_leases):
         return f"{len(runtime._session.renewed_leases)} leases are renewed, and no body runs"
-    for live in runtime._session.directory.topics():
+    for live in runtime._session.mirror.topics():
         for port in live.ports:
             partition = running(port.ref._cell)
             for group in () if partition is None else partition._core.states:
@@ -127,7 +127,7 @@ def _problems(runtime: Runtime, largest_bytes: int) -> Iterator[str]:
         yield from _of_timers(wheel._cell)
     yield from _of_renewed(runtime)
     partitions: list[Partition] = []
-    for live in runtime._session.directory.topics():
+    for live in runtime._session.mirror.topics():
         for port in live.ports:
             cell = port.ref._cell
             partition = running(cell)

@@ -17,7 +17,7 @@ class RuntimeInMemory:
 
     def port(self, runtime: Any, topic: str = "orders", partition: int = 0) -> Any:
         """A partition's port."""
-        return runtime._session.directory.find(topic).ports[partition]
+        return runtime._session.mirror.find(topic).ports[partition]
 
     async def describe(self, runtime: Any, topic: str = "orders", partition: int = 0) -> PartitionStatistics:
         """A partition's numbers, from its actor."""

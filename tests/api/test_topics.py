@@ -11,6 +11,7 @@ import trio.testing
 import callboard
 from callboard.actors.partition.commands import Flush
 from callboard.log.limits import Limits
+from callboard.simulations.insides import directory_of
 
 
 async def facts(runtime: Any) -> list[tuple[str, int, int]]:
@@ -279,7 +280,7 @@ async def test_statistics_wait_for_room_in_a_busy_mailbox(autojump_clock: Any, w
     """A partition with more to do than its mailbox holds is described all the same."""
     async with world.open(limits=Limits(partition_mailbox=1)) as runtime:
         topic = await runtime.create_topic("orders")
-        port = runtime._session.directory.find("orders").ports[0]
+        port = runtime._session.mirror.find("orders").ports[0]
         async with trio.open_nursery() as nursery:
             for _ in range(5):
                 nursery.start_soon(topic.publish, b"1")
@@ -317,7 +318,7 @@ async def test_a_topic_that_is_deleted_is_waited_for_no_more(autojump_clock: Any
     """Also by what began to wait for its partitions when they had gone: the catalog does not crash by that."""
     async with world.open() as runtime:
         await runtime.create_topic("orders", partitions=2)
-        directory = runtime._session.directory
+        directory = directory_of(runtime)
         live = directory.find("orders")
         await runtime.delete_topic("orders")
         with pytest.raises(callboard.ActorStopped):

@@ -13,6 +13,7 @@ import callboard
 from callboard.actors.kernel.events import ActorStarted
 from callboard.actors.notices import OpeningOverdue
 from callboard.log.limits import OPENINGS_MAX
+from callboard.simulations.insides import directory_of
 
 CONTROL_S = 1.0
 """Virtual seconds within which everything that concerns healthy topics is done."""
@@ -155,9 +156,9 @@ async def test_failing_partitions_open_side_by_side(autojump_clock: Any, in_memo
         with pytest.raises(callboard.PartitionUnavailable):
             await runtime.topic("broken-0").publish(b"x")
         for number in range(10):
-            await runtime._session.directory.opened(runtime._session.directory.find(f"broken-{number}"))
+            await directory_of(runtime).opened(directory_of(runtime).find(f"broken-{number}"))
             (port,) = runtime.topic(f"broken-{number}")._live.ports
-            assert runtime._session.directory.state_of(port) == "failed"
+            assert runtime._session.mirror.state_of(port) == "failed"
         assert trio.current_time() - begun < 8.0
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 import pytest
 
+from callboard.actors.catalog.commands import PartitionStands
 from callboard.actors.catalog.partition_view import PartitionView
 from callboard.actors.kernel import ActorSystem, MailboxSpec, notify_all
 from callboard.actors.partition.commands import FilesOpened, OpeningWaits, StateChanged
@@ -34,10 +35,11 @@ def test_a_port_never_changes() -> None:
 
 
 async def test_a_view_is_what_the_partition_has_said_last() -> None:
-    """State, whether it has run, its files, and the failure of one that has failed for good, until it begins again."""
+    """State, files, and the failure of one that has failed for good, until it begins again. Mirrors hear the state."""
     port, cell = port_and_cell()
-    view = PartitionView(port)
-    assert (view.state, view.has_run, view.has_files) == ("starting", False, False)
+    said = list[PartitionStands]()
+    view = PartitionView(port, said.append)
+    assert (view.state, view.has_files) == ("starting", False)
     for notice in (
         StateChanged("recovering"),
         FilesOpened(True),
@@ -45,12 +47,16 @@ async def test_a_view_is_what_the_partition_has_said_last() -> None:
         StateChanged("stuck"),
     ):
         notify_all(port.ref, notice)
-    assert (view.state, view.has_run, view.has_files) == ("stuck", True, True)
+    assert (view.state, view.has_files) == ("stuck", True)
+    assert [(each.path, each.state) for each in said] == [
+        ("orders/0", state) for state in ("recovering", "running", "stuck")
+    ]
     cell.fail(ValueError("a bug"), None)
+    assert (said[-1].state, str(said[-1].failure)) == ("failed", "a bug")
     assert "orders/0 (outbox) is failed (ValueError: a bug)" in str(view.unavailable())
     cell.revive()
     notify_all(port.ref, StateChanged("recovering"))
-    assert view.state == "recovering"
+    assert (view.state, said[-1]) == ("recovering", PartitionStands("orders/0", "recovering"))
     assert "a bug" not in str(view.unavailable())
     view.close()
     notify_all(port.ref, StateChanged("running"))
@@ -60,7 +66,7 @@ async def test_a_view_is_what_the_partition_has_said_last() -> None:
 def test_who_waits_for_an_opening_hears_that_the_disk_is_full() -> None:
     """Only as long as it waits."""
     port, _ = port_and_cell()
-    view, heard = PartitionView(port), list[StorageError]()
+    view, heard = PartitionView(port, lambda _: None), list[StorageError]()
     full = DiskFull("no space")
     with view.noting(heard.append), view.noting(lambda lack: None):
         notify_all(port.ref, OpeningWaits(full))

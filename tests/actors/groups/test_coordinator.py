@@ -80,7 +80,7 @@ async def test_nobody_joins_a_group_that_is_about_to_end(
     """
     async with in_memory.open() as runtime:
         topic = await runtime.create_topic("orders")
-        catalog = runtime._session.directory.catalog
+        catalog = runtime._session.catalog
         admission = await catalog.ask(EnsureGroup("group", ("orders",), {"durable": False}))
         await trio.sleep(UNJOINED_S - 0.005)
         in_memory.disk.latency_s = 0.2

@@ -10,6 +10,7 @@ import trio
 
 import callboard
 from callboard.consumer.fetcher import LATE_S
+from callboard.simulations.insides import memberships
 
 
 async def test_partitions_are_shared_out(autojump_clock: Any, in_memory: Any) -> None:
@@ -147,7 +148,8 @@ async def test_who_stays_is_not_disturbed(autojump_clock: Any, in_memory: Any) -
             await trio.sleep(0.1)
             (owned,) = first.assigned
             message = await first.get()
-            epochs = runtime._session.directory.live_group(1).spec.membership.assignment.rows
+            (membership,) = memberships(runtime)
+            epochs = membership.assignment.rows
             epoch = epochs[next(place for place in epochs if place[1] == owned[1])].epoch
             for _ in range(20):
                 async with topic.subscribe("group"):

@@ -47,7 +47,7 @@ async def test_each_client_has_credit_of_its_own(autojump_clock: Any, world: Any
     """One that has taken all of its credit keeps no other waiting, and gets back what it has taken itself."""
     async with world.open(limits=Limits(pending_bytes=100)) as runtime:
         topic = await runtime.create_topic("orders")
-        port = runtime._session.directory.find("orders").ports[0]
+        port = runtime._session.mirror.find("orders").ports[0]
         world.disk.latency_s = 1.0
         await topic.publish(bytes(100), acks="none")
         other = Account(port)
@@ -62,8 +62,8 @@ async def test_a_client_that_ends_leaves_nothing(autojump_clock: Any, world: Any
     """An actor that stores records of others has an account while it does, also when it is cancelled meanwhile."""
     async with world.open() as runtime:
         await runtime.create_topic("orders")
-        port = runtime._session.directory.find("orders").ports[0]
-        calls = PartitionCalls(Timers(runtime._session.wheel), runtime._session.directory.refusal)
+        port = runtime._session.mirror.find("orders").ports[0]
+        calls = PartitionCalls(Timers(runtime._session.wheel), runtime._session.mirror.refusal)
         world.disk.latency_s = 1.0
         batches = [Columns.build([b"x"], producers=[(1, number + 7, 1, 0)]) for number in range(3)]
         with trio.move_on_after(0.5):
@@ -81,7 +81,7 @@ async def test_a_client_knows_the_state_of_a_partition(autojump_clock: Any, worl
     """Also one that comes when the disk hangs already, or when the partition has failed."""
     async with world.open() as runtime:
         topic = await runtime.create_topic("orders")
-        port = runtime._session.directory.find("orders").ports[0]
+        port = runtime._session.mirror.find("orders").ports[0]
         (account,) = topic._publisher.accounts()
         await wait_all_tasks_blocked()
         states = [account.state]
@@ -113,8 +113,8 @@ async def test_a_partition_that_is_wanted_opens_first(autojump_clock: Any, world
     async with world.open() as runtime:
         topic = runtime.topic("orders")
         await topic.publish(b"x", partition=63)
-        ports = runtime._session.directory.find("orders").ports
-        assert sum(runtime._session.directory.state_of(port) == "running" for port in ports) < 32
+        ports = runtime._session.mirror.find("orders").ports
+        assert sum(runtime._session.mirror.state_of(port) == "running" for port in ports) < 32
         world.disk.latency_s = 0.0
 
 

@@ -214,12 +214,12 @@ async def test_the_end_of_a_hang_does_not_call_a_stopping_partition_running(
             in_memory.disk.hang("topics/")
             nursery.start_soon(lambda: topic.publish(b"x"))
             await trio.sleep(6.0)
-            assert runtime._session.directory.state_of(port) == "stuck"
+            assert runtime._session.mirror.state_of(port) == "stuck"
             nursery.start_soon(runtime.restart, "topics/orders/0")
             await trio.sleep(1.0)
-            assert runtime._session.directory.state_of(port) == "stopping"
+            assert runtime._session.mirror.state_of(port) == "stopping"
             in_memory.disk.unhang()
-        assert runtime._session.directory.state_of(port) == "running"
+        assert runtime._session.mirror.state_of(port) == "running"
         assert (await in_memory.describe(runtime)).next_offset == 2
 
 

@@ -132,7 +132,7 @@ async def test_a_full_mailbox_does_not_keep_the_ack_of_a_cancelled_body(
     async with world.open(limits=Limits(partition_mailbox=2)) as runtime:
         topic = await runtime.create_topic("orders")
         await topic.publish_batch([b"a", b"b"])
-        port = runtime._session.directory.find("orders").ports[0]
+        port = runtime._session.mirror.find("orders").ports[0]
         async with topic.subscribe("billing") as consumer:
             with trio.CancelScope() as scope:
                 async with consumer.receive(wait=waits) as message:

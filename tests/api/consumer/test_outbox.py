@@ -473,7 +473,7 @@ async def test_what_no_ack_names_is_not_forwarded_after_a_restart(
         nursery.start_soon(consume, runtime)
         await trio.sleep(1)
         (described,) = await runtime._session.partition_statistics(
-            [each.port for each in runtime._session.directory.outboxes]
+            [each.port for each in runtime._session.mirror.outboxes()]
         )
         assert described.visible_end == 1
         nursery.cancel_scope.cancel()

@@ -18,7 +18,7 @@ from callboard.log.partition.partition_log import PartitionLog
 
 def port_of(runtime: Any, topic: str = "jobs", partition: int = 0) -> Any:
     """A partition's port."""
-    return runtime._session.directory.find(topic).ports[partition]
+    return runtime._session.mirror.find(topic).ports[partition]
 
 
 async def test_one_record_costs_a_few_messages_however_many_wait(autojump_clock: Any, world: Any) -> None:
@@ -53,7 +53,7 @@ async def test_a_consumer_waits_in_empty_partitions_from_its_joining_on(
     async with world.open() as runtime:
         topic = await runtime.create_topic("many", partitions=50)
         await topic.publish(b"before", partition=40)
-        ports = runtime._session.directory.find("many").ports
+        ports = runtime._session.mirror.find("many").ports
         before = [port.ref.statistics().received for port in ports]
         async with topic.subscribe("group") as consumer:
             found = await consumer.get(timeout=0.0)
@@ -222,7 +222,7 @@ async def test_a_command_that_breaks_the_partition_fails_its_sender_alone(
                 await port.ref.ask(poison)
             assert not isinstance(caught.value, callboard.ActorCrashed)
             assert (await topic.publish(b"y")).offset >= 3
-        assert runtime._session.directory.state_of(port) == "running"
+        assert runtime._session.mirror.state_of(port) == "running"
 
 
 async def test_a_nacks_reason_is_checked_before_it_is_sent(autojump_clock: Any, world: Any) -> None:

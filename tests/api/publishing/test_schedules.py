@@ -26,6 +26,7 @@ from callboard.log.errors import (
     TopicNotFound,
 )
 from callboard.log.format.columns import Columns
+from callboard.simulations.insides import directory_of
 
 MINUTES = {"cron": "* * * * *"}
 
@@ -335,8 +336,8 @@ async def test_what_a_crash_left_of_removed_schedules_is_forgotten(autojump_cloc
         orders = await runtime.create_topic("orders")
         gone = [(1, 7, SCHEDULE_EPOCH, 5)]
         batch = Columns.build([b"of a schedule"], None, [{}], [0], producers=gone)
-        port = runtime._session.directory.find("orders").ports[0]
-        await PartitionCalls(runtime._session.timers, runtime._session.directory.refusal).store(port, batch)
+        port = runtime._session.mirror.find("orders").ports[0]
+        await PartitionCalls(runtime._session.timers, runtime._session.mirror.refusal).store(port, batch)
         assert (await orders.describe())[0].producers == 1
         made = await orders.schedule("tick", value=b"", **MINUTES)
         await trio.sleep(1)
@@ -356,8 +357,8 @@ async def test_a_schedule_that_the_catalog_resumed_before_it_crashed(autojump_cl
         made = await orders.schedule("tick", value=b"", **MINUTES)
         await made.pause()
         await trio.sleep(180)
-        schedules = runtime._session.directory.schedules
-        (live,) = schedules
+        schedules = directory_of(runtime).schedules
+        (live,) = schedules._all.values()
         resumed = attrs.evolve(live.record, is_paused=False, since_us=world.clock.wall_us())
         schedules.follow([live.port], [resumed])
         await trio.sleep(60)

@@ -34,7 +34,7 @@ async def busy(autojump_clock: Any, world: Any) -> Any:
             topic.subscribe("keyed", ordering="key") as keyed,
         ):
             held = await consumer.get(), await keyed.get()
-            partition = runtime._session.directory.topics()
+            partition = runtime._session.mirror.topics()
             (port,) = next(iter(partition)).ports
             core = port.ref._cell.incarnation._actor._core
             yield SimpleNamespace(life=Life(runtime), port=port, core=core, consumer=consumer, held=held)

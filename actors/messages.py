@@ -27,6 +27,8 @@ FORWARDER: Final = "the forwarder of what acks publish"
 DELAYED_FORWARDER: Final = "the delayed forwarder"
 RECURRING: Final = "recurring publishes"
 WHEEL: Final = "the timer wheel"
+DIRECTORY: Final = "the directory of live topics"
+"""The peers that the catalog has of other actors: it hears what they say."""
 MIRRORS: Final = "mirrors: that of the handles of a client"
 TURN_GIVER: Final = "the giver of turns and memory"
 
@@ -92,11 +94,11 @@ EXCHANGES: Final = (
     Exchange(PARTITION, "its clients", (c.Returned,), "those of a commit"),
     Exchange(
         PARTITION,
-        "its clients, and the catalog",
+        f"its clients, and {DIRECTORY}",
         (c.StateChanged, c.LeasesEnded),
         "all of them",
     ),
-    Exchange(PARTITION, CATALOG, (c.FilesOpened, c.OpeningWaits), "as it is opened"),
+    Exchange(PARTITION, DIRECTORY, (c.FilesOpened, c.OpeningWaits), "as it is opened"),
     Exchange(PARTITION, TURN_GIVER, (c.OpeningStands,), "how far it is, while it opens; anew"),
     Exchange(TURN_GIVER, "the partition that opens", (c.TurnBegins, c.MemoryHeld)),
     Exchange(
@@ -152,7 +154,7 @@ EXCHANGES: Final = (
     Exchange("a client whose acks publish", FORWARDER, (forwarding.OpenAcks,), "an outbox"),
     Exchange(
         RECURRING,
-        CATALOG,
+        DIRECTORY,
         (recurring.ScheduleStands,),
         "when one is further, or waits",
     ),

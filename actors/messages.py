@@ -29,7 +29,7 @@ RECURRING: Final = "recurring publishes"
 WHEEL: Final = "the timer wheel"
 DIRECTORY: Final = "the directory of live topics"
 """The peers that the catalog has of other actors: it hears what they say."""
-MIRRORS: Final = "mirrors: that of the handles of a client"
+MIRRORS: Final = "the mirrors of a client's handles, and of actors that work for all topics"
 TURN_GIVER: Final = "the giver of turns and memory"
 
 COMMANDS: Final[dict[str, Any]] = {

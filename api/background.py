@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Never, TypeVar
 
 from callboard.actors.catalog.commands import DELAYED_FORWARDER, FORWARDER, ROUTER
-from callboard.actors.catalog.directory import Directory
+from callboard.actors.catalog.mirror import Mirror
 from callboard.actors.forwarding.commands import (
     CountAllDelayed,
     CountForwarded,
@@ -25,6 +25,7 @@ from callboard.actors.kernel import ActorRef, ActorStart, Peer, Question
 from callboard.actors.recurring.commands import RECURRING
 from callboard.actors.recurring.recurring import Recurring
 from callboard.actors.recurring.spec import Zones
+from callboard.actors.timing import WheelAddress
 from callboard.asking import ask_again
 from callboard.log.errors import InternalError, RestartLimitReached
 from callboard.supervision import ChildSpec, Supervisor
@@ -55,24 +56,17 @@ class BackgroundActors:
     waits, and say how far schedules are.
     """
 
-    def __init__(self, root: Supervisor, directory: Directory, zones: Zones, *, only_looks: bool) -> None:
+    def __init__(self, root: Supervisor, wheel: WheelAddress, zones: Zones, *, only_looks: bool) -> None:
         self._root = root
         self._last: dict[str, LastCounts] = {}
         """Of those that were started."""
         self._starts: dict[str, ActorStart] = {
-            DELAYED_FORWARDER: partial(DelayedForwarder, directory, {}, moves=not only_looks),
-            FORWARDER: partial(Forwarder, directory, {}, moves=not only_looks),
-            RECURRING: partial(
-                Recurring,
-                directory.ports_of,
-                zones,
-                directory.wheel,
-                directory.refusal,
-                publishes=not only_looks,
-            ),
+            DELAYED_FORWARDER: partial(DelayedForwarder, wheel, {}, moves=not only_looks),
+            FORWARDER: partial(Forwarder, wheel, {}, moves=not only_looks),
+            RECURRING: partial(Recurring, Mirror, zones, wheel, publishes=not only_looks),
         }
         if not only_looks:
-            self._starts[ROUTER] = partial(DeadLetterRouter, directory, Counter())
+            self._starts[ROUTER] = partial(DeadLetterRouter, wheel, Counter())
 
     def start(self, name: str) -> ActorRef[Any] | None:
         """Start the one of that name, the first time: where it is. None when it was started, or is not to be."""

@@ -19,6 +19,7 @@ from trio.lowlevel import current_trio_token
 from callboard import arguments
 from callboard.actors.catalog.catalog import Catalog
 from callboard.actors.catalog.commands import (
+    CATALOG,
     AlterTopic,
     CreateTopic,
     DeleteTopic,
@@ -178,9 +179,9 @@ class Runtime:
             supervisors = session.system.root
             session.wheel.ref = supervisors.child(WHEEL)
             background = self._background = BackgroundActors(
-                supervisors, directory, session.load_zone, only_looks=self._only_looks
+                supervisors, session.wheel, session.load_zone, only_looks=self._only_looks
             )
-            catalog = supervisors.child("catalog")
+            catalog = supervisors.child(CATALOG)
             directory.attach(
                 catalog, supervisors.supervisor("topics"), supervisors.supervisor("groups"), background.start
             )
@@ -221,7 +222,7 @@ class Runtime:
                 SupervisorSpec(name="topics"),
                 SupervisorSpec(name="groups"),
                 ChildSpec(
-                    name="catalog",
+                    name=CATALOG,
                     start=partial(Catalog, directory),
                     mailbox=MailboxSpec(session.limits.mailbox),
                     shutdown_grace=30.0,

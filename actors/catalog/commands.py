@@ -208,6 +208,8 @@ CatalogOperation = (
 CatalogCommand = CatalogOperation | IsTopic | ListGroups | ListTopics | FollowCatalog
 
 
+CATALOG: Final = "catalog"
+"""The catalog's name in the tree, directly below the root."""
 ROUTER: Final = "dead-letters"
 """The dead-letter router's name in the tree, directly below the root."""
 FORWARDER: Final = "outbox"

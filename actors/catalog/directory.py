@@ -169,11 +169,6 @@ class Directory:
     def topics(self) -> Iterable[LiveTopic]:
         return [self._by_name[name] for name in sorted(self._by_name)]
 
-    def ports_of(self, topic_id: str) -> tuple[PartitionPort, ...]:
-        """The partitions of a topic, while it is live."""
-        live = self._by_id.get(topic_id)
-        return () if live is None or live.deleted else live.ports
-
     def is_live(self, port: PartitionPort) -> bool:
         """Whether the partition's topic was not deleted."""
         live = self._by_id.get(port.topic_id)

@@ -1,7 +1,8 @@
 """Mirror: what the catalog has said of the topics, groups and schedules that are live, for one party that uses them.
 
-The handles of a runtime have a mirror. It is a peer of the catalog (`callboard.actors.kernel.peer`), and filled by its
-notices alone, which are data: an actor is named by its path. Looking something up in it asks no actor.
+The handles of a runtime have a mirror, and so has each actor that works for all topics. It is a peer of the catalog
+(`callboard.actors.kernel.peer`), and filled by its notices alone, which are data: an actor is named by its path.
+Looking something up in it asks no actor.
 
 What the catalog answers is in the mirror when the asker resumes: a notice comes before the answer. Topics, groups and
 schedules stay the same objects as long as they live, so a handle can keep one; `deleted` and `is_over` say when it has
@@ -20,6 +21,7 @@ import attrs
 import trio
 
 from callboard.actors.catalog.commands import (
+    CATALOG,
     CatalogStands,
     CatalogStatistics,
     FollowCatalog,
@@ -37,7 +39,7 @@ from callboard.actors.partition.port import REFUSING, PartitionPort, unavailable
 from callboard.actors.recurring.commands import ScheduleStands, TopicSchedules
 
 if TYPE_CHECKING:
-    from callboard.actors.kernel import ActorRef
+    from callboard.actors.kernel import ActorRef, Context
     from callboard.actors.recurring.spec import Rule, ScheduleRecord, Zones
     from callboard.actors.settings import GroupSettings, TopicSettings
     from callboard.log.errors import CallboardError
@@ -133,7 +135,7 @@ class Mirror:
     def open(self, catalog: ActorRef[Any], actor: Callable[[str], ActorRef[Any]], *, asks: bool) -> None:
         """Hear what the catalog says from now on; `actor` finds one by its path.
 
-        One that `asks` may come after the catalog has begun, and is `filled` later.
+        A mirror that opens after the catalog has begun `asks` for what there is.
         """
         self._actor = actor
         self._asks = asks
@@ -141,13 +143,18 @@ class Mirror:
         self._peer.open()
         self._ask()
 
-    def close(self) -> None:
-        """Hear nothing more."""
-        self._peer.close()
+    async def follow(self, context: Context[Any]) -> None:
+        """For an actor that starts: hear the catalog as long as this incarnation lasts. Returns when it is filled."""
+        self.open(context.actor(CATALOG), context.actor, asks=True)
+        context.start_task(self._close_at_end, name="mirror")
+        with context.until_stop():
+            await self._is_filled.wait()
 
-    async def filled(self) -> None:
-        """Wait until the catalog has said all that there is."""
-        await self._is_filled.wait()
+    async def _close_at_end(self) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            self._peer.close()
 
     # -- topics
 
@@ -168,6 +175,11 @@ class Mirror:
         return (outbox for topic in self.topics() for outbox in topic.outboxes)
 
     # -- partitions
+
+    def ports_of(self, topic_id: str) -> tuple[PartitionPort, ...]:
+        """The partitions of a topic, while it is live."""
+        topic = self._by_id.get(topic_id)
+        return () if topic is None else topic.ports
 
     def is_live(self, port: PartitionPort) -> bool:
         """Whether the partition's topic was not deleted."""

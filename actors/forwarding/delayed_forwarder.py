@@ -31,6 +31,7 @@ import attrs
 import trio
 
 from callboard.actors.catalog.commands import WaitingOpened
+from callboard.actors.catalog.mirror import Mirror, MirroredTopic
 from callboard.actors.delivery.receipts import OffsetRange, merged
 from callboard.actors.forwarding.attempts import Attempts
 from callboard.actors.forwarding.commands import (
@@ -66,10 +67,9 @@ from callboard.log.format.stamps import Stamps
 from callboard.log.limits import BATCH_RECORDS_MAX, READ_BYTES_DEFAULT
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.directory import Directory
-    from callboard.actors.catalog.live_topic import LiveTopic
     from callboard.actors.delivery.dead_letters import StoredLetter
     from callboard.actors.partition.port import PartitionPort
+    from callboard.actors.timing import WheelAddress
     from callboard.log.format.columns import Columns
 
 Place = tuple[str, int]
@@ -87,23 +87,27 @@ class DelayedForwarder(Actor[DelayedForwarderCommand]):
     defers_interrupts = True
 
     def __init__(
-        self, directory: Directory, counts: dict[Place, DelayedCounts], *, moves: bool = True
+        self, wheel: WheelAddress, counts: dict[Place, DelayedCounts], *, moves: bool = True
     ) -> None:
-        self._directory = directory
+        self._mirror = Mirror()
         self.counts = counts
-        self.timers = Timers(directory.wheel)
+        self.timers = Timers(wheel)
         self.moves = moves
         self._lines: dict[PartitionPort, DelayedLine] = {}
 
+    async def started(self) -> None:
+        """Learn which topics there are; the catalog tells of waiting partitions."""
+        await self._mirror.follow(self.context)
+
     def _line(self, topic_id: str, partition: int) -> DelayedLine | None:
         """What serves the partition, from now on at the latest; None when its topic is deleted."""
-        live = self._directory.by_id(topic_id)
-        if live is None or live.deleted or not live.waiting:
+        live = self._mirror.by_id(topic_id)
+        if live is None or not live.waiting:
             return None
         port = live.waiting[partition]
         line = self._lines.get(port)
         if line is None:
-            line = self._lines[port] = DelayedLine(self, self._directory, live, partition)
+            line = self._lines[port] = DelayedLine(self, self._mirror, live, partition)
             self.context.start_task(self._serve, line, port, name=port.label)
         return line
 
@@ -112,7 +116,7 @@ class DelayedForwarder(Actor[DelayedForwarderCommand]):
         watching = self.context.start_task(line.watch, name=f"new in {port.label}")
         try:
             await line.run()
-            if not self._directory.is_live(port):
+            if not self._mirror.is_live(port):
                 self.counts.pop((port.topic_id, port.index), None)
         finally:
             watching.cancel()
@@ -144,12 +148,10 @@ class DelayedForwarder(Actor[DelayedForwarderCommand]):
 class DelayedLine:
     """What serves one waiting partition."""
 
-    def __init__(
-        self, forwarder: DelayedForwarder, directory: Directory, live: LiveTopic, index: int
-    ) -> None:
+    def __init__(self, forwarder: DelayedForwarder, mirror: Mirror, live: MirroredTopic, index: int) -> None:
         self._context = forwarder.context
         self._moves = forwarder.moves
-        self._directory = directory
+        self._mirror = mirror
         self._port = live.waiting[index]
         self._target = live.ports[index]
         """The topic's partition that its records go to."""
@@ -158,7 +160,7 @@ class DelayedLine:
         self._run = live.run
         self._counts = forwarder.counts
         self._timers = forwarder.timers
-        self._calls = PartitionCalls(forwarder.timers, directory.refusal)
+        self._calls = PartitionCalls(forwarder.timers, mirror.refusal)
         self._stamps = Stamps()
         """What the partition has noticed of them."""
         self._pending = Pending(live.run, self._stamps)
@@ -379,7 +381,7 @@ class DelayedLine:
                     await self._answer()
 
     def _is_live(self) -> bool:
-        return self._directory.is_live(self._port)
+        return self._mirror.is_live(self._port)
 
 
 def _reading(offset: int, records: int = BATCH_RECORDS_MAX) -> c.Read:

@@ -21,18 +21,19 @@ ES3  A source sends nothing once it has ended (`PartitionCalls.store`), and what
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from callboard.actors.catalog.commands import ListGroups, ListTopics
 from callboard.actors.partition import commands as c
-from callboard.actors.partition.calls import PartitionCalls
 from callboard.actors.partition.publishing.source_ids import of_dead_letters, of_delays, of_outbox
 from callboard.actors.retry_pauses import RetryPauses
 from callboard.actors.timing import Flag
 from callboard.log.errors import ActorStopped, CallboardError
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.directory import Directory
+    from callboard.actors.catalog.mirror import Mirror
+    from callboard.actors.kernel import ActorRef
+    from callboard.actors.partition.calls import PartitionCalls
     from callboard.actors.partition.port import PartitionPort
     from callboard.actors.timing import Timers
 
@@ -49,17 +50,17 @@ PAUSE_MAX_S: Final = 600.0
 class EndedSources:
     """A task of each actor that publishes as sources: it makes partitions forget the sources that have ended."""
 
-    def __init__(self, directory: Directory, timers: Timers) -> None:
-        self._directory = directory
+    def __init__(self, mirror: Mirror, calls: PartitionCalls, timers: Timers) -> None:
+        self._mirror = mirror
         self._timers = timers
-        self._calls = PartitionCalls(timers, directory.refusal)
+        self._calls = calls
         self._flag = Flag()
 
-    async def forget(self) -> None:
+    async def forget(self, catalog: ActorRef[Any]) -> None:
         """Look now, and whenever something has ended; again after a pause where a partition could not be asked."""
         timers, pauses = self._timers, RetryPauses(PAUSE_S, PAUSE_MAX_S)
         while True:
-            is_done, has_forgotten = await self._look()
+            is_done, has_forgotten = await self._look(catalog)
             if not is_done:
                 await timers.sleep(pauses.failed())
                 continue
@@ -74,13 +75,13 @@ class EndedSources:
         """Something has ended."""
         self._flag.set()
 
-    async def _look(self) -> tuple[bool, bool]:
+    async def _look(self, catalog: ActorRef[Any]) -> tuple[bool, bool]:
         """Have every partition forget what has ended; whether nothing is left to do, and whether any forgot."""
         known, is_done = await self._known()
         if not known:
             return is_done, False
         try:
-            living = await self._living()
+            living = await self._living(catalog)
         except CallboardError:
             return False, False
         if living is None:
@@ -99,7 +100,7 @@ class EndedSources:
         """The sources that each partition knows, and whether all could be asked."""
         known: dict[PartitionPort, tuple[int, ...]] = {}
         is_done = True
-        for live in self._directory.topics():
+        for live in self._mirror.topics():
             for port in (*live.ports, *live.waiting):
                 try:
                     sources = await self._calls.ask(port, c.ListSources())
@@ -112,21 +113,18 @@ class EndedSources:
                         known[port] = sources
         return known, is_done
 
-    async def _living(self) -> set[int] | None:
+    async def _living(self, catalog: ActorRef[Any]) -> set[int] | None:
         """All sources that there are, or None while a topic is being deleted or has not begun to run. Raises what keeps
         a partition from saying which it is (ES2).
         """
-        directory = self._directory
-        for record in await directory.catalog.ask(ListTopics()):
-            topic = directory.by_id(record.topic_id)
+        mirror = self._mirror
+        for record in await catalog.ask(ListTopics()):
+            topic = mirror.by_id(record.topic_id)
             if record.deleting or topic is None or (record.delays and not topic.waiting):
                 return None
-        groups = {
-            *directory.live_groups(),
-            *[each.group_id for each in await directory.catalog.ask(ListGroups())],
-        }
+        groups = {*mirror.group_ids(), *[each.group_id for each in await catalog.ask(ListGroups())]}
         living: set[int] = set()
-        for live in directory.topics():
+        for live in mirror.topics():
             for port in live.ports:
                 if (found := await self._numberings(port)) is not None:
                     place = port.topic_id, port.index

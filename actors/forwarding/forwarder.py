@@ -30,7 +30,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, assert_never
 
 import attrs
 
-from callboard.actors.catalog.commands import IsTopic, OutboxOpened, SourcesEnded
+from callboard.actors.catalog.commands import CATALOG, IsTopic, OutboxOpened, SourcesEnded
+from callboard.actors.catalog.mirror import Mirror
 from callboard.actors.delivery.receipts import OFFSET_END, OffsetRange, between, merged
 from callboard.actors.forwarding.attempts import Attempts
 from callboard.actors.forwarding.commands import (
@@ -68,9 +69,9 @@ from callboard.actors.timing import Flag, Timers
 from callboard.log.errors import ActorStopped, CallboardError, TopicNotFound
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.directory import Directory
     from callboard.actors.partition.commands import OutboxEntry
     from callboard.actors.partition.port import PartitionPort
+    from callboard.actors.timing import WheelAddress
     from callboard.log.format.columns import Columns
 
 A = TypeVar("A")
@@ -87,22 +88,21 @@ class Forwarder(Actor[ForwarderCommand]):
 
     defers_interrupts = True
 
-    def __init__(
-        self, directory: Directory, counts: dict[Place, Counter[str]], *, moves: bool = True
-    ) -> None:
-        self._directory = directory
+    def __init__(self, wheel: WheelAddress, counts: dict[Place, Counter[str]], *, moves: bool = True) -> None:
+        self._mirror = Mirror()
         self._counts = counts
         self._moves = moves
-        self._timers = Timers(directory.wheel)
-        self._calls = PartitionCalls(self._timers, directory.refusal)
+        self._timers = Timers(wheel)
+        self._calls = PartitionCalls(self._timers, self._mirror.refusal)
         """Those of all outboxes: their lines share the credit that one target grants."""
-        self._ended = EndedSources(directory, self._timers)
+        self._ended = EndedSources(self._mirror, self._calls, self._timers)
         self._lines: dict[Place, OutboxLines] = {}
 
     async def started(self) -> None:
         """Look for sources that have ended; the catalog tells of outboxes."""
+        await self._mirror.follow(self.context)
         if self._moves:
-            self.context.start_task(self._ended.forget, name="ended sources")
+            self.context.start_task(self._ended.forget, self.context.actor(CATALOG), name="ended sources")
 
     async def receive(self, message: ForwarderCommand) -> Sequence[OutboxCounts] | None:
         """Serve an outbox that is opened, and look for what is new in one."""
@@ -111,9 +111,7 @@ class Forwarder(Actor[ForwarderCommand]):
                 outbox = self._outbox(topic_id, partition)
                 if outbox is not None and self._moves:
                     counts = self._counts_of(topic_id, partition)
-                    lines = OutboxLines(
-                        self.context, self._directory, outbox, counts, self._timers, self._calls
-                    )
+                    lines = OutboxLines(self.context, self._mirror, outbox, counts, self._timers, self._calls)
                     self._lines[topic_id, partition] = lines
                     self.context.start_task(self._run, lines, name=outbox.port.label)
             case PublishesWait(topic_id, partition, entries, has_new):
@@ -161,8 +159,8 @@ class Forwarder(Actor[ForwarderCommand]):
             notify_all(self.context.ref, OutboxUnserved(*lines.place))
 
     def _outbox(self, topic_id: str, partition: int) -> Outbox | None:
-        live = self._directory.by_id(topic_id)
-        return None if live is None or live.deleted else live.outboxes[partition]
+        live = self._mirror.by_id(topic_id)
+        return None if live is None or not live.outboxes else live.outboxes[partition]
 
 
 @attrs.define(eq=False)
@@ -188,14 +186,14 @@ class OutboxLines:
     def __init__(
         self,
         context: Any,
-        directory: Directory,
+        mirror: Mirror,
         outbox: Outbox,
         counts: Counter[str],
         timers: Timers,
         calls: PartitionCalls,
     ) -> None:
         self._context = context
-        self._directory = directory
+        self._mirror = mirror
         self._outbox = outbox
         self._counts = counts
         self.flag = Flag()
@@ -241,7 +239,7 @@ class OutboxLines:
         return await self._calls.ask(port, command)
 
     async def _open(self) -> None:
-        port, live = self._outbox.port, self._directory.by_id(self._outbox.port.topic_id)
+        port, live = self._outbox.port, self._mirror.by_id(self._outbox.port.topic_id)
         await self._ask(port, OPEN_OWN_GROUP)
         if live is not None:
             kept_bytes = self._context.limits.outbox_bytes
@@ -297,13 +295,13 @@ class OutboxLines:
     def _hold(self, line: PartitionLine, error: CallboardError | None) -> None:
         self._counts["held"] += (error is not None) - line.is_held
         line.is_held = error is not None
-        live = self._directory.by_id(line.target.topic_id)
+        live = self._mirror.by_id(line.target.topic_id)
         self._report(str(line.target) if live is None else f"{live.name}/{line.target.folder}", error)
 
     async def _forward_some(self, line: PartitionLine) -> None:
         topic_id, partition, waits = line.target
-        live = self._directory.by_id(topic_id)
-        if live is None or live.deleted or partition >= len(live.ports):
+        live = self._mirror.by_id(topic_id)
+        if live is None or partition >= len(live.ports):
             await self._drop(line)
             return
         ports = live.waiting if waits else live.ports
@@ -330,7 +328,7 @@ class OutboxLines:
 
     def is_live(self) -> bool:
         """Whether the topic whose acks publish was not deleted."""
-        return self._directory.is_live(self._outbox.source)
+        return self._mirror.is_live(self._outbox.source)
 
     def report_deleted(self) -> None:
         """That topic was deleted, with what was not forwarded yet."""
@@ -340,7 +338,7 @@ class OutboxLines:
 
     async def _drop(self, line: PartitionLine) -> None:
         """The topic is not there: if it never will be, nor will what is for it."""
-        if await self._directory.catalog.ask(IsTopic(line.target.topic_id)):
+        if await self._context.actor(CATALOG).ask(IsTopic(line.target.topic_id)):
             raise _missing(line.target.topic_id)
         entries = [*line.entries]
         await self._forget(entries)

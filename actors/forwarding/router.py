@@ -25,7 +25,8 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
 
-from callboard.actors.catalog.commands import RouteGroup, SourcesEnded
+from callboard.actors.catalog.commands import CATALOG, RouteGroup, SourcesEnded
+from callboard.actors.catalog.mirror import Mirror
 from callboard.actors.delivery.dead_letters import StoredLetter
 from callboard.actors.forwarding.attempts import Attempts
 from callboard.actors.forwarding.commands import CountForwarded, CountsAtCrash, Forwarded, RouterCommand
@@ -46,8 +47,8 @@ from callboard.log.errors import (
 from callboard.log.seams.clock import wall_offset
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.directory import Directory
     from callboard.actors.partition.port import PartitionPort
+    from callboard.actors.timing import WheelAddress
 
 AT_A_TIME: Final = 100
 """Dead letters in one batch, or fewer."""
@@ -68,22 +69,23 @@ class DeadLetterRouter(Actor[RouterCommand]):
 
     defers_interrupts = True
 
-    def __init__(self, directory: Directory, counts: Counter[str]) -> None:
-        self._directory = directory
+    def __init__(self, wheel: WheelAddress, counts: Counter[str]) -> None:
+        self._mirror = Mirror()
         self._counts = counts
         self._heard: dict[Source, int] = {}
         """By source that is not drained yet: how many notices of it were taken."""
         self._held: dict[str, str] = {}
         """By topic that takes no dead letters now: why."""
-        self._timers = Timers(directory.wheel)
-        self._calls = PartitionCalls(self._timers, directory.refusal)
-        self._ended = EndedSources(directory, self._timers)
+        self._timers = Timers(wheel)
+        self._calls = PartitionCalls(self._timers, self._mirror.refusal)
+        self._ended = EndedSources(self._mirror, self._calls, self._timers)
         self._lines: dict[str, dict[Source, None]] = {}
         """By topic: the sources of its line, of which the first is drained, and stays until it is."""
 
     async def started(self) -> None:
         """Look for sources of other kinds that have ended; the catalog tells what to route."""
-        self.context.start_task(self._ended.forget, name="ended sources")
+        await self._mirror.follow(self.context)
+        self.context.start_task(self._ended.forget, self.context.actor(CATALOG), name="ended sources")
 
     async def receive_batch(self, batch: Batch[RouterCommand]) -> None:
         """Give each source to the line of its target."""
@@ -93,8 +95,7 @@ class DeadLetterRouter(Actor[RouterCommand]):
                     self._hear(topic_id, partition, group_id)
                 case RouteGroup(group_id, topic_ids):
                     for topic_id in topic_ids:
-                        live = self._directory.by_id(topic_id)
-                        for partition in range(0 if live is None else len(live.ports)):
+                        for partition in range(len(self._mirror.ports_of(topic_id))):
                             self._hear(topic_id, partition, group_id)
                 case SourcesEnded():
                     self._ended.look_again()
@@ -110,7 +111,7 @@ class DeadLetterRouter(Actor[RouterCommand]):
 
     def _hear(self, topic_id: str, partition: int, group_id: int) -> None:
         """There may be dead letters of the group in the partition."""
-        live = self._directory.by_id(topic_id)
+        live = self._mirror.by_id(topic_id)
         if live is not None:
             source = Source(live.ports[partition], group_id)
             self._heard[source] = self._heard.get(source, 0) + 1
@@ -119,7 +120,7 @@ class DeadLetterRouter(Actor[RouterCommand]):
     def _forwarded(self) -> Forwarded:
         named: dict[str, int] = {}
         for topic_id, count in tuple(self._counts.items()):
-            live = self._directory.by_id(topic_id)
+            live = self._mirror.by_id(topic_id)
             if live is None:
                 del self._counts[topic_id]
             else:
@@ -139,8 +140,8 @@ class DeadLetterRouter(Actor[RouterCommand]):
         line[source] = None  # it comes last unless it is there
 
     def _target_of(self, source: Source) -> str | None:
-        group = self._directory.live_group(source.group_id)
-        return None if group is None else group.news.settings.dead_letter_topic
+        group = self._mirror.group(source.group_id)
+        return None if group is None else group.settings.dead_letter_topic
 
     async def _forward(self, topic: str, line: dict[Source, None]) -> None:
         """One source after the other, until there is none."""
@@ -202,11 +203,11 @@ class DeadLetterRouter(Actor[RouterCommand]):
 
         Returns the topic's id, and the number of the last that is stored.
         """
-        live, group = self._directory.find(topic), self._directory.live_group(source.group_id)
+        live, group = self._mirror.find(topic), self._mirror.group(source.group_id)
         if live is None or group is None:
             raise _missing(topic, source.port.label)
         port = source.port
-        origin = Origin(port.topic, port.topic_id, port.index, group.spec.name, source.group_id)
+        origin = Origin(port.topic, port.topic_id, port.index, group.name, source.group_id)
         records = await first_records(self._calls, port, letters, read_ahead=False)
         found = [_found(letter, place) for letter, place in records]
         batch = forwarded(origin, found, wall_offset(self.context.clock))
@@ -221,7 +222,7 @@ class DeadLetterRouter(Actor[RouterCommand]):
         return live.topic_id, found[-1].letter.number
 
     def _is_live(self, source: Source) -> bool:
-        return self._directory.is_live(source.port) and self._directory.is_live_group(source.group_id)
+        return self._mirror.is_live(source.port) and self._mirror.group(source.group_id) is not None
 
 
 def _found(letter: StoredLetter, place: Place | None) -> Found:

@@ -18,14 +18,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
 import attrs
 
 from callboard.actors.kernel import Actor, Batch, notify_all
 from callboard.actors.notices import ScheduleHeld, ScheduleMissed
 from callboard.actors.partition import commands as c
-from callboard.actors.partition.calls import PartitionCalls, Refusal, SourceEnded
+from callboard.actors.partition.calls import PartitionCalls, SourceEnded
 from callboard.actors.recurring.commands import (
     HearSchedules,
     LookAtSchedules,
@@ -42,10 +42,23 @@ from callboard.log.errors import ActorStopped, CallboardError
 from callboard.log.format.stamps import Stamps
 
 if TYPE_CHECKING:
-    from callboard.actors.kernel import Reply
+    from callboard.actors.kernel import Context, Reply
     from callboard.actors.partition.port import PartitionPort
     from callboard.actors.recurring.cron import Rule
     from callboard.actors.timing import WheelAddress
+
+
+class Topics(Protocol):
+    """What the actor has to know of the topics that are live."""
+
+    async def follow(self, context: Context[Any], /) -> None:
+        """Know it as long as this incarnation lasts. Returns when all is known."""
+
+    def ports_of(self, topic_id: str, /) -> Sequence[PartitionPort]:
+        """Where the partitions of a topic are found; none once it is deleted."""
+
+    def refusal(self, port: PartitionPort, states: frozenset[str], /) -> CallboardError | None:
+        """The error for what the state of a partition refuses, when it is one of these."""
 
 
 @attrs.define(eq=False)
@@ -83,20 +96,22 @@ class Recurring(Actor[RecurringCommand]):
 
     def __init__(
         self,
-        ports_of: Callable[[str], Sequence[PartitionPort]],
+        topics: Callable[[], Topics],
         zones: Zones,
         wheel: WheelAddress,
-        refusal: Refusal,
         *,
         publishes: bool,
     ) -> None:
-        self._ports_of = ports_of
-        """By a topic's id: where its partitions are found; none once it is deleted."""
+        self._topics = topics()
         self._zones = zones
         self._publishes = publishes
         self._timers = Timers(wheel)
-        self._calls = PartitionCalls(self._timers, refusal)
+        self._calls = PartitionCalls(self._timers, self._topics.refusal)
         self._served: dict[int, Served] = {}
+
+    async def started(self) -> None:
+        """Learn which topics there are; the catalog tells of schedules."""
+        await self._topics.follow(self.context)
 
     async def receive_batch(self, batch: Batch[RecurringCommand]) -> None:
         """Serve the schedules that there are."""
@@ -120,7 +135,7 @@ class Recurring(Actor[RecurringCommand]):
                 del self._served[schedule_id]
                 served.is_over = True
                 served.flag.set()
-        ports = self._ports_of(message.topic_id)
+        ports = self._topics.ports_of(message.topic_id)
         if not ports:
             return
         new: list[Served] = []

@@ -133,16 +133,16 @@ EXCHANGES: Final = (
         CATALOG,
         MIRRORS,
         (
-            *(catalog.TopicStands, catalog.PartitionStands, catalog.GroupStands, catalog.GroupEnded),
+            *(
+                catalog.TopicStands,
+                catalog.TopicDeleted,
+                catalog.PartitionStands,
+                catalog.GroupStands,
+                catalog.GroupEnded,
+            ),
             *(recurring.TopicSchedules, recurring.ScheduleStands, catalog.CatalogStands),
         ),
         "before what it answers; all that there is, anew",
-    ),
-    Exchange(
-        CATALOG,
-        f"{MIRRORS}, and the coordinators of exclusive groups",
-        (catalog.TopicDeleted,),
-        "before its partitions are stopped",
     ),
     Exchange(
         f"{ROUTER}, {FORWARDER}, {DELAYED_FORWARDER}",

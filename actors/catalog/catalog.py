@@ -157,7 +157,7 @@ class Catalog(Actor[CatalogCommand]):
                 self._launch(topic)
             else:
                 self._operations.begin(f"topic {topic.name}", partial(self._launch_later, topic))
-        self._patterns.read()
+        self._patterns.read(*self._state.topics)
         for group in self._state.groups.values():
             await self._directory.launch_coordinator(group)
             if self._directory.news(group).known != group.settings:
@@ -331,7 +331,7 @@ class Catalog(Actor[CatalogCommand]):
     async def _launch_later(self, record: TopicRecord) -> None:
         """The topic of the same name that was deleted before has ended."""
         self._launch(record)
-        self._patterns.read()
+        self._patterns.read(record.topic_id)
         await trio.lowlevel.checkpoint()
 
     def _known(self, name: str, found: CatalogState | None = None) -> TopicRecord:
@@ -407,8 +407,9 @@ class Catalog(Actor[CatalogCommand]):
             raise found from error
 
     async def _finish_deleting(self, record: TopicRecord) -> None:
-        await self._directory.retire_topic(record)
-        self._patterns.read()
+        self._directory.withdraw_topic(record)
+        self._patterns.read(record.topic_id)
+        await self._directory.stop_topic(record)
         path = f"topics/{record.topic_id}"
         await remove_tree(await self._disk.incarnate(path), path)
         deleted = (state.TOPIC_DELETED, record.topic_id)
@@ -427,7 +428,7 @@ class Catalog(Actor[CatalogCommand]):
             await self._decisions.decide(partial(self._joining, message, wanted))
             if (made := self._state.group(message.name)) is not None:
                 # Also when a topic was deleted meanwhile, and no consumer joins: the coordinator lets it end.
-                self._patterns.read()
+                self._patterns.read(*made.topic_ids)
                 await self._directory.launch_coordinator(made)
                 if made.pattern is not None and not made.found:
                     for passed in passed_over(self._state, self._state.topics.values()):

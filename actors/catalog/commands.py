@@ -245,9 +245,7 @@ class TopicStands:
 
 @attrs.frozen
 class TopicDeleted:
-    """A notice to mirrors, and to coordinators of exclusive groups: a topic is deleted. Its partitions are about to be
-    stopped.
-    """
+    """A notice to mirrors: a topic is deleted. Its partitions are about to be stopped."""
 
     topic_id: str
 

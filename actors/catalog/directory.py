@@ -133,7 +133,7 @@ class Directory:
 
     def say_topic(self, live: LiveTopic) -> None:
         """Have all mirrors hear how a topic stands, if that is news."""
-        stands = live.stands(live.ports[0].ref.path.rpartition("/")[0], self._limits.pending_bytes)
+        stands = live.stands(self._limits.pending_bytes)
         if stands != live.said:
             live.said = stands
             self.say(stands)
@@ -212,13 +212,13 @@ class Directory:
         return found
 
     def read_topics(self, record: GroupRecord) -> list[LiveTopic]:
-        """Have a group of a pattern read the topics that the catalog has decided on, as far as they run.
+        """Have a group read the topics that the catalog has decided on, as far as they run.
 
         Returns those that run on and that it reads no more.
         """
         news = self.news(record)
-        before = set(news.decided.topic_ids or ()) - set(record.topic_ids)
-        news.read([live.topic_id for live in self._running(record.topic_ids)], record.found)
+        before = {topic.topic_id for topic in news.decided.topics}.difference(record.topic_ids)
+        news.read([live.for_group() for live in self._running(record.topic_ids)], record.found)
         return self._running(sorted(before))
 
     def _running(self, topic_ids: Iterable[str]) -> list[LiveTopic]:
@@ -393,25 +393,29 @@ class Directory:
                     await supervisor.settled(str(port.index))
         return lacks[0] if lacks else None
 
-    async def retire_topic(self, record: TopicRecord) -> None:
-        """Stop the topic's partitions, if they run."""
+    def withdraw_topic(self, record: TopicRecord) -> None:
+        """The topic is deleted: those that have heard of it hear that, before its partitions are stopped."""
         live = self._by_id.get(record.topic_id)
-        if live is not None:
-            live.deleted = True
-            for port in live.ports:
-                self._to_delayed_forwarder.withdraw(WaitingOpened(live.topic_id, port.index))
-                self._to_forwarder.withdraw(OutboxOpened(live.topic_id, port.index))
-            for port in live.all_ports:
-                if (view := self._views.pop(port, None)) is not None:
-                    view.close()
-                self._to_partitions.pop(port, None)
-            self.say(TopicDeleted(record.topic_id))
-            self.schedules.retire(record.topic_id)
-            if self._by_name.get(live.name) is live:
-                del self._by_name[live.name]
-        elif record.name in self._by_name:
-            return  # the name is another topic's by now
-        if record.name in self._topics:
+        if live is None or live.deleted:
+            return
+        live.deleted = True
+        for port in live.ports:
+            self._to_delayed_forwarder.withdraw(WaitingOpened(live.topic_id, port.index))
+            self._to_forwarder.withdraw(OutboxOpened(live.topic_id, port.index))
+        for port in live.all_ports:
+            if (view := self._views.pop(port, None)) is not None:
+                view.close()
+            self._to_partitions.pop(port, None)
+        self.say(TopicDeleted(record.topic_id))
+        self.schedules.retire(record.topic_id)
+        if self._by_name.get(live.name) is live:
+            del self._by_name[live.name]
+
+    async def stop_topic(self, record: TopicRecord) -> None:
+        """Stop the partitions of a topic that was withdrawn, if they run."""
+        if (
+            record.name in self._topics and record.name not in self._by_name
+        ):  # else the name is another topic's by now
             await self._topics.stop_child(record.name)
         self._by_id.pop(record.topic_id, None)
         self._tell_ending()
@@ -428,7 +432,7 @@ class Directory:
                 record.group_id,
                 record.birth,
                 news.decided,
-                self,
+                self.wheel,
                 record.idle_since_us,
                 record.idle_noticed,
             )

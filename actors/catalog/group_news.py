@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from callboard.actors.groups.commands import GroupDecided
+from callboard.actors.groups.commands import GroupDecided, GroupTopic
 from callboard.actors.partition.spec import GroupOpenings
 from callboard.actors.standing import StandingNotices
 
@@ -24,8 +24,8 @@ class GroupNews:
 
     def __init__(self, record: GroupRecord) -> None:
         self._openings = GroupOpenings(record.group_id, record.birth, record.settings)
-        topic_ids = None if record.pattern is None else ()
-        self.decided = GroupDecided(record.settings, 0, topic_ids, record.found)
+        is_of_pattern = record.pattern is not None
+        self.decided = GroupDecided(record.settings, 0, (), is_of_pattern, record.found)
         self.known = record.settings
         """The settings that every member and partition has, or will have when it runs."""
         self.is_expiry_reported = False
@@ -53,11 +53,11 @@ class GroupNews:
         self._decide(attrs.evolve(self.decided, settings=settings, version=version))
         return self._openings.delivery_settings()
 
-    def read(self, topic_ids: Iterable[str], found: frozenset[str]) -> None:
-        """A group of a pattern reads these topics from now on, which run."""
-        self._decide(attrs.evolve(self.decided, topic_ids=tuple(topic_ids), found=found))
+    def read(self, topics: Iterable[GroupTopic], found: frozenset[str]) -> None:
+        """The group reads these topics from now on, which run."""
+        self._decide(attrs.evolve(self.decided, topics=tuple(topics), found=found))
 
     def _decide(self, decided: GroupDecided) -> None:
-        """Say it, even if nothing has changed: a topic may have other partitions by now."""
-        self.decided = decided
-        self._notices.stand(None, decided)
+        if decided != self.decided:
+            self.decided = decided
+            self._notices.stand(None, decided)

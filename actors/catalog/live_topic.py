@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 
 from callboard.actors.catalog.commands import TopicStands
+from callboard.actors.groups.commands import GroupTopic
 from callboard.actors.partition.companion_partitions.outbox import Outbox
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import TopicSettings
@@ -42,12 +43,21 @@ class LiveTopic:
         if delays:
             self.outboxes_with_delays = max(self.outboxes_with_delays, ready)
 
-    def stands(self, path: str, pending_bytes: int) -> TopicStands:
+    @property
+    def path(self) -> str:
+        """Above its partitions in the tree."""
+        return self.ports[0].ref.path.rpartition("/")[0]
+
+    def for_group(self) -> GroupTopic:
+        """What a group that reads it is to know of it."""
+        return GroupTopic(self.topic_id, self.name, self.path, len(self.ports))
+
+    def stands(self, pending_bytes: int) -> TopicStands:
         """What mirrors are to know of it."""
         return TopicStands(
             self.topic_id,
             self.name,
-            path,
+            self.path,
             self.settings,
             pending_bytes,
             self.run,

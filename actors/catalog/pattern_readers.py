@@ -1,4 +1,4 @@
-"""Groups of patterns: the catalog has them read the topics that match, and says which."""
+"""What groups read: the catalog has those of patterns read the topics that match, and says which."""
 
 from __future__ import annotations
 
@@ -35,10 +35,13 @@ class PatternReaders:
         except StorageError as error:
             self._context.emit(OperationFailed("topics that match patterns", str(error)))
 
-    def read(self) -> None:
-        """Have groups of patterns read their topics as far as these run, and partitions forget those that do not."""
+    def read(self, *topic_ids: str) -> None:
+        """Have groups of patterns, and those that read these topics, read their topics as far as these run; partitions
+        of others forget them.
+        """
+        changed = frozenset(topic_ids)
         for record in self._decisions.state.groups.values():
-            if record.pattern is not None:
+            if record.pattern is not None or not changed.isdisjoint(record.topic_ids):
                 for live in self._directory.read_topics(record):
                     for port in live.ports:
                         self._context.start_task(

@@ -79,6 +79,17 @@ class Acted:
 
 
 @attrs.frozen
+class GroupTopic:
+    """A topic that a group reads, and that runs."""
+
+    topic_id: str
+    name: str
+    path: str
+    """Above its partitions in the tree; the names there are their indexes."""
+    partitions: int
+
+
+@attrs.frozen
 class GroupDecided:
     """A notice of the catalog, and anew to each incarnation: what it has decided about the group."""
 
@@ -86,10 +97,12 @@ class GroupDecided:
     """With which partitions open the group."""
     version: int
     """How often they were altered in this process."""
-    topic_ids: tuple[str, ...] | None = None
-    """What a group of a pattern reads, as far as it runs; None when its consumers name their topics."""
+    topics: tuple[GroupTopic, ...] = ()
+    """What it reads, as far as it runs."""
+    is_of_pattern: bool = False
+    """Its consumers do not name their topics: each reads all of these."""
     found: frozenset[str] = frozenset()
-    """Those of them that came after the group."""
+    """By id, of a group of a pattern: those that came after the group."""
 
 
 @attrs.frozen

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 import trio
 
-from callboard.actors.catalog.commands import EndGroup, GroupIdle
+from callboard.actors.catalog.commands import CATALOG, EndGroup, GroupIdle
 from callboard.actors.groups.commands import (
     Acted,
     CoordinatorCommand,
@@ -27,6 +27,7 @@ from callboard.actors.groups.commands import (
     Fence,
     Fenced,
     GroupDecided,
+    GroupTopic,
     Join,
     Joined,
     Leave,
@@ -36,11 +37,12 @@ from callboard.actors.groups.commands import (
     TopicsRead,
 )
 from callboard.actors.groups.exclusive import ExclusivePartitions
-from callboard.actors.groups.membership import Member
+from callboard.actors.groups.membership import Member, ReadTopic
 from callboard.actors.groups.sessions import Sessions
 from callboard.actors.kernel import Actor, Reply, notify
 from callboard.actors.notices import GroupKept, LeaseReleaseFailed, MemberStalled
 from callboard.actors.partition import commands as c
+from callboard.actors.partition.port import PartitionPort
 from callboard.actors.timing import Timers
 from callboard.log.errors import (
     ActorCrashed,
@@ -57,9 +59,7 @@ from callboard.log.limits import RELEASES_AT_ONCE, RELEASES_SHARED, STUCK_AFTER_
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from callboard.actors.catalog.live_topic import LiveTopic
     from callboard.actors.groups.spec import CoordinatorSpec
-    from callboard.actors.partition.port import PartitionPort
 
 EXPIRY_GRACE_S: Final = 3600.0
 """A group that no consumer could join, because the directory was closed that long, is not expired before its consumers
@@ -90,7 +90,6 @@ class Coordinator(Actor[CoordinatorCommand]):
     defers_interrupts = True
 
     def __init__(self, spec: CoordinatorSpec) -> None:
-        self._directory = spec.directory
         self._name = spec.name
         self._group_id = spec.group_id
         self._idle_since_us = spec.idle_since_us
@@ -103,7 +102,7 @@ class Coordinator(Actor[CoordinatorCommand]):
         much of the grace was used, added to it."""
         if noticed is not None and noticed[1] < noticed[0]:
             self._stamps.resume((noticed,))
-        self._timers = Timers(spec.directory.wheel)
+        self._timers = Timers(spec.wheel)
         self._news = trio.Event()
         self._is_over = False
         """The group is to end: it has expired, or is ephemeral and without members."""
@@ -124,12 +123,10 @@ class Coordinator(Actor[CoordinatorCommand]):
         if self._membership.ending is not None:
             self._news.set()
         if self._membership.settings.mode == "exclusive":
-            self._exclusive = ExclusivePartitions(
-                self.context, self._directory, self._name, self._group_id, self._membership
-            )
+            self._exclusive = ExclusivePartitions(self.context, self._name, self._group_id, self._membership)
             self._exclusive.begin()
             self._sessions = Sessions(
-                self.context, self._directory, self._group_id, self._membership, self._suspend
+                self.context, self._timers, self._group_id, self._membership, self._suspend
             )
             self.context.start_task(self._sessions.watch, name="sessions")
         self.context.start_task(self._expire_when_idle, name="expiry")
@@ -139,7 +136,7 @@ class Coordinator(Actor[CoordinatorCommand]):
             self.context.start_task(self._release, [*self._membership.leaving.values()], name="leaving")
         if not self._membership.settings.durable:
             self.context.start_task(self._end_unless_joined, name="joining")
-        if self._membership.topics is not None:
+        if self._membership.is_of_pattern:
             self.context.start_task(self._follow_topics, name="topics")
 
     async def receive(self, message: CoordinatorCommand) -> MembersInfo | None:
@@ -173,11 +170,18 @@ class Coordinator(Actor[CoordinatorCommand]):
         return None
 
     def _decided(self, decided: GroupDecided) -> None:
-        topics: dict[str, LiveTopic] | None = None
-        if decided.topic_ids is not None:
-            lives = map(self._directory.by_id, decided.topic_ids)
-            topics = {live.topic_id: live for live in lives if live is not None and not live.deleted}
-        self._membership.decided(decided, topics)
+        known = self._membership.topics
+        topics = {each.topic_id: known.get(each.topic_id) or self._found(each) for each in decided.topics}
+        if self._membership.decided(decided, topics) and self._exclusive is not None:
+            self._exclusive.topic_deleted()
+
+    def _found(self, topic: GroupTopic) -> ReadTopic:
+        """Where the partitions of a topic are."""
+        ports = [
+            PartitionPort(topic.name, topic.topic_id, index, self.context.actor(f"{topic.path}/{index}"))
+            for index in range(topic.partitions)
+        ]
+        return ReadTopic(topic.topic_id, topic.name, tuple(ports))
 
     # -- joining
 
@@ -188,9 +192,9 @@ class Coordinator(Actor[CoordinatorCommand]):
         if not self._membership.is_open.is_set():
             self.context.start_task(self._join_later, message, reply, name="joining")
             return
-        topics = dict(self._membership.topics or {})
+        topics = dict(self._membership.topics)
         if message.topic_id is not None:
-            topic = self._directory.by_id(message.topic_id)
+            topic = topics.get(message.topic_id)
             if topic is None:
                 reply.fail(TopicNotFound(f"the topic of group {self._name!r} was deleted.", topic=None))
                 return
@@ -206,7 +210,7 @@ class Coordinator(Actor[CoordinatorCommand]):
         def joined(asked: Sequence[tuple[PartitionPort, Reply | None]]) -> Joined:
             settled = [(port.topic_id, port.index) for port, asking in asked if _is_settled(asking)]
             membership = self._membership
-            topic_ids = None if membership.topics is None else tuple(membership.topics)
+            topic_ids = tuple(membership.topics) if membership.is_of_pattern else None
             return Joined(self._group_id, generation, membership.settings, topic_ids, frozenset(settled))
 
         ports = [port for topic in topics.values() for port in topic.ports]
@@ -231,7 +235,7 @@ class Coordinator(Actor[CoordinatorCommand]):
         membership = self._membership
         opened: set[str] = set()
         while True:
-            topics = dict(membership.topics or {})
+            topics = dict(membership.topics)
             for topic_id, topic in topics.items():
                 if topic_id not in opened:
                     self._ask_each(topic.ports, self._opening, None, _nothing, math.inf, "opening")
@@ -269,7 +273,8 @@ class Coordinator(Actor[CoordinatorCommand]):
                     except PartitionUnavailable:
                         pass
                     except ActorStopped:
-                        if self._membership.topics is None or self._directory.is_live(port):
+                        membership = self._membership
+                        if not membership.is_of_pattern or port.topic_id in membership.topics:
                             raise
             except InternalError:
                 raise
@@ -327,7 +332,7 @@ class Coordinator(Actor[CoordinatorCommand]):
         self.context.start_task(_answer_within, LEAVE_PATIENCE_S, release, reply, _nothing, name="leaving")
 
     async def _release(self, leaving: Sequence[Member]) -> None:
-        by_topic: dict[LiveTopic, list[int]] = {}
+        by_topic: dict[ReadTopic, list[int]] = {}
         for member in leaving:
             for topic in member.topics.values():
                 by_topic.setdefault(topic, []).append(member.consumer)
@@ -388,7 +393,7 @@ class Coordinator(Actor[CoordinatorCommand]):
 
     async def _tell_catalog(self) -> None:
         """Tell the catalog the latest, and again until it is stored; the group's own loop does not wait."""
-        catalog, group_id, membership = self._directory.catalog, self._group_id, self._membership
+        catalog, group_id, membership = self.context.actor(CATALOG), self._group_id, self._membership
         while True:
             await self._news.wait()
             self._news = trio.Event()

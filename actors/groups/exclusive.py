@@ -10,7 +10,7 @@ Members whose partitions stay hear nothing, and neither do their partitions.
 
 Invariants
 ----------
-EG1  A partition is asked by the task alone. What waits for it, or for the catalog, as a peer only hears.
+EG1  A partition is asked by the task alone. What waits for it, as a peer only hears.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Never
 
 import trio
 
-from callboard.actors.catalog.commands import TopicDeleted
 from callboard.actors.groups.commands import Assigned, HandedOver, LookAgain, Place, TakenAway
 from callboard.actors.kernel import Began, Failed, Peer, Terminated, notify
 from callboard.actors.notices import HandOverForced
@@ -30,7 +29,6 @@ from callboard.log.errors import ActorCrashed, ActorStopped, InternalError, Mail
 
 if TYPE_CHECKING:
     from callboard.actors.groups.membership import Membership
-    from callboard.actors.groups.spec import TopicDirectory
     from callboard.actors.kernel import ActorRef, Context
     from callboard.actors.partition.port import PartitionPort
 
@@ -41,47 +39,47 @@ class ExclusivePartitions:
     def __init__(
         self,
         context: Context[Any],
-        directory: TopicDirectory,
         name: str,
         group_id: int,
         membership: Membership,
     ) -> None:
         self._context = context
-        self._directory = directory
         self._name = name
         self._group_id = group_id
         self._membership = membership
         self._deleted = Flag()
         """Set when a topic is deleted."""
-        self._heard: _Heard
 
     def begin(self) -> None:
         """Go on with what an earlier incarnation has begun."""
-        self._heard = _Heard(self._directory.catalog, self._deleted, TopicDeleted)
         self._start(self._membership.assignment.moving())
         self.rebalance()
         self._context.start_task(self._follow_deletions, name="deletions")
 
     async def _follow_deletions(self) -> None:
         """Share out anew what is left when a topic is deleted. Members that own nothing hear of it only here."""
-        try:
-            while True:
-                for member in self._membership.members.values():
-                    notify(self._context.ref, member.number, LookAgain())
-                await self._deleted.wait()
-                self.rebalance()
-        finally:
-            self._heard.close()
+        while True:
+            for member in self._membership.members.values():
+                notify(self._context.ref, member.number, LookAgain())
+            await self._deleted.wait()
+            self.rebalance()
+
+    def topic_deleted(self) -> None:
+        """The group reads a topic no more."""
+        self._deleted.set()
 
     def rebalance(self) -> None:
         """Members have come, or gone: decide anew, have the partitions know, and tell the members."""
         membership = self._membership
         members = [member for member in membership.members.values() if not member.is_suspended]
-        lives = {
-            live.topic_id: live for member in members for live in member.topics.values() if not live.deleted
+        topics = {
+            topic.topic_id: topic
+            for member in members
+            for topic in member.topics.values()
+            if not topic.is_over
         }
-        readers = {member.consumer: frozenset(member.topics) & lives.keys() for member in members}
-        counts = {topic_id: len(live.ports) for topic_id, live in lives.items()}
+        readers = {member.consumer: frozenset(member.topics) & topics.keys() for member in members}
+        counts = {topic_id: len(topic.ports) for topic_id, topic in topics.items()}
         changed = membership.assignment.rebalance(readers, counts, self._context.clock.monotonic())
         membership.rebalances += bool(changed)
         self._start(changed)
@@ -101,7 +99,7 @@ class ExclusivePartitions:
         """Until the partition has been handed over to its owner of `epoch`, or that is not its owner any more."""
         assignment, is_forced, is_overdue = self._membership.assignment, False, False
         while (row := assignment.rows.get(place)) is not None and row.epoch == epoch and row.is_moving:
-            topic = self._directory.by_id(place[0])
+            topic = self._membership.topics.get(place[0])
             if topic is None:
                 return
             port = topic.ports[place[1]]

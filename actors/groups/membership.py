@@ -30,9 +30,19 @@ from callboard.log.format.stamps import Stamps
 
 if TYPE_CHECKING:
     from callboard.actors.catalog.commands import EndGroup
-    from callboard.actors.catalog.live_topic import LiveTopic
     from callboard.actors.kernel import ActorRef
     from callboard.actors.partition.port import PartitionPort
+
+
+@attrs.define(eq=False)
+class ReadTopic:
+    """A topic that a group reads, and where its partitions are found."""
+
+    topic_id: str
+    name: str
+    ports: tuple[PartitionPort, ...]
+    is_over: bool = False
+    """It is deleted, or the group reads it no more."""
 
 
 @attrs.define(eq=False)
@@ -46,7 +56,7 @@ class Member:
     generation: int = 1
     is_suspended: bool = False
     """In an exclusive group: it was stalled, and owns nothing until it joins again."""
-    topics: dict[str, LiveTopic] = attrs.field(factory=dict)
+    topics: dict[str, ReadTopic] = attrs.field(factory=dict)
 
 
 class MissedDepartures:
@@ -98,8 +108,10 @@ class Membership:
         self.is_open = trio.Event()
         """Set unless that is asked: a consumer that joins waits for the answer."""
         self.is_open.set()
-        self.topics: dict[str, LiveTopic] | None = None if decided.topic_ids is None else {}
-        """By id: what a group of a pattern reads now; None when its consumers name their topics."""
+        self.topics: dict[str, ReadTopic] = {}
+        """By id: what the group reads now, as far as it runs."""
+        self.is_of_pattern = decided.is_of_pattern
+        """Each member reads all of that; else members name their topics."""
         self.found = decided.found
         """Those of them that came after the group."""
         self.topics_changed = Flag()
@@ -123,17 +135,21 @@ class Membership:
         """Those of now."""
         return self._openings.settings
 
-    def decided(self, decided: GroupDecided, topics: dict[str, LiveTopic] | None) -> None:
-        """The catalog has decided this. A group of a pattern reads these topics from now on: the coordinator has
-        partitions and members know.
+    def decided(self, decided: GroupDecided, topics: dict[str, ReadTopic]) -> bool:
+        """The catalog has decided this, and the group reads these topics from now on: the coordinator has partitions
+        and members know. Returns whether it reads one no more.
         """
         if decided.version > self._openings.version:
             self._openings.alter(decided.settings, decided.version)
             self.changed.set()
         self.found = decided.found
+        gone = [topic for topic_id, topic in self.topics.items() if topic_id not in topics]
+        for topic in gone:
+            topic.is_over = True
         if topics != self.topics:
             self.topics = topics
             self.topics_changed.set()
+        return bool(gone)
 
     def opening(self, topic_id: str) -> OpenGroup:
         """How partitions of a topic open the group, with the settings of now."""

@@ -20,7 +20,7 @@ import trio
 from callboard.actors.groups.commands import ShowActivity
 from callboard.actors.kernel import notify
 from callboard.actors.partition.commands import Describe
-from callboard.actors.timing import Flag, Timers
+from callboard.actors.timing import Flag
 from callboard.log.errors import CallboardError
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from callboard.actors.groups.commands import Activity
     from callboard.actors.groups.membership import Member, Membership
-    from callboard.actors.groups.spec import TopicDirectory
     from callboard.actors.kernel import Context
+    from callboard.actors.timing import Timers
 
 LOOKS: Final = 4
 """How often members are looked at within a session timeout, at least."""
@@ -61,14 +61,13 @@ class Sessions:
     def __init__(
         self,
         context: Context[Any],
-        directory: TopicDirectory,
+        timers: Timers,
         group_id: int,
         membership: Membership,
         fence: Callable[[Member], None],
     ) -> None:
         self._context = context
-        self._directory = directory
-        self._timers = Timers(directory.wheel)
+        self._timers = timers
         self._group_id = group_id
         self._membership = membership
         self._fence = fence
@@ -118,7 +117,7 @@ class Sessions:
     async def _has_messages(self, member: Member) -> bool:
         """Whether something waits in the partitions that the member owns."""
         for topic_id, index in self._membership.assignment.owned(member.consumer, is_moving=False):
-            topic = self._directory.by_id(topic_id)
+            topic = self._membership.topics.get(topic_id)
             with suppress(CallboardError), trio.move_on_after(PATIENCE_S):
                 part = None if topic is None else await topic.ports[index].ref.ask(Describe())
                 groups = () if part is None else part.groups

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -10,25 +10,7 @@ from callboard.actors.groups.commands import GroupDecided
 from callboard.actors.groups.membership import Membership
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.live_topic import LiveTopic
-    from callboard.actors.kernel import ActorRef
-    from callboard.actors.partition.port import PartitionPort
     from callboard.actors.timing import WheelAddress
-
-
-class TopicDirectory(Protocol):
-    """The part of the catalog's directory that a coordinator uses: live topics, and the actors that it speaks to
-    besides their partitions.
-    """
-
-    wheel: WheelAddress
-    catalog: ActorRef[Any]
-
-    def by_id(self, topic_id: str) -> LiveTopic | None:
-        """The topic, while it is live."""
-
-    def is_live(self, port: PartitionPort) -> bool:
-        """Whether the partition's topic was not deleted."""
 
 
 @attrs.frozen(eq=False)
@@ -41,7 +23,7 @@ class CoordinatorSpec:
     """Which group it is of those that have had its id; 0: unknown."""
     decided: GroupDecided
     """What the catalog had decided when the first incarnation was started."""
-    directory: TopicDirectory
+    wheel: WheelAddress
     idle_since_us: int | None = None
     """Since when the group had no members then."""
     idle_noticed: tuple[int, int] | None = None

@@ -15,7 +15,9 @@ RECURRING: Final = "recurring"
 
 @attrs.frozen
 class ScheduleStands:
-    """A notice of the actor to the directory of live topics: how far a schedule is. A later incarnation gets it."""
+    """A notice of the actor to the directory of live topics: how far a schedule is. Mirrors hear it, and a later
+    incarnation gets it.
+    """
 
     schedule_id: int
     since_us: int

@@ -58,7 +58,7 @@ HOST_IMPORTERS = ("callboard.runtime", "callboard.cli", "callboard.looking", "ca
 
 # By room of the broker: the modules that others may import. All others are protected by a contract in pyproject.toml.
 DOORS = {
-    "catalog": {"commands", "directory", "folders", "live_topic", "losses", "mirror", "state"},
+    "catalog": {"commands", "folders", "losses", "mirror", "state"},
     "forwarding": {"commands"},
     "groups": {"commands", "spec"},
     "partition": {

@@ -91,12 +91,12 @@ class Schedules:
             self.start()
 
     def retire(self, topic_id: str) -> None:
-        """The topic is deleted."""
+        """The topic is deleted, as mirrors have heard."""
         lives = self._of_topic(topic_id)
         for live in lives:
             del self._all[live.record.schedule_id]
         if lives:
-            self._tell(topic_id)
+            self._mark(topic_id)
 
     # -- to the actor that publishes, and from it
 

@@ -1,4 +1,4 @@
-"""Names of topics and groups: what is accepted, and why the rest is not.
+"""Names of topics and groups: what is accepted, and why the rest is not; how partitions are named.
 
 A name becomes a word in paths of the actor tree, in messages and on command lines, and two names that differ only in
 case would collide in many tools, so the rules are those of a portable file name. Dots are fine: they separate the
@@ -23,6 +23,11 @@ HANDLED: Final = "callboard.handled"
 """The broker's own group in which dead letters that were redriven or purged are settled."""
 OWN_GROUPS: Final = frozenset({HANDLED})
 FORBIDDEN: Final = frozenset('/\\:*?"<>|\0')
+
+
+def label_of(topic: str, index: int, holds: str) -> str:
+    """How messages name a partition: `orders/2`, and one that `holds` something besides, `orders/2 (delayed)`."""
+    return f"{topic}/{index} ({holds})" if holds else f"{topic}/{index}"
 
 
 def name_problem(name: object) -> str | None:

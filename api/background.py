@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, Never, TypeVar
 
 from callboard.actors.catalog.commands import DELAYED_FORWARDER, FORWARDER, ROUTER
-from callboard.actors.catalog.mirror import Mirror
 from callboard.actors.forwarding.commands import (
     CountAllDelayed,
     CountForwarded,
@@ -22,6 +21,7 @@ from callboard.actors.forwarding.delayed_forwarder import DelayedForwarder
 from callboard.actors.forwarding.forwarder import Forwarder
 from callboard.actors.forwarding.router import DeadLetterRouter
 from callboard.actors.kernel import ActorRef, ActorStart, Peer, Question
+from callboard.actors.mirror import Mirror
 from callboard.actors.recurring.commands import RECURRING
 from callboard.actors.recurring.recurring import Recurring
 from callboard.actors.recurring.spec import Zones

@@ -15,7 +15,8 @@ from functools import partial
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
-from callboard.actors.catalog.state import RECORDS_VERSION, CatalogState, TopicRecord
+from callboard.actors.catalog.commands import TopicRecord
+from callboard.actors.catalog.state import RECORDS_VERSION, CatalogState
 from callboard.log.errors import (
     InvalidArgument,
     JournalInvalid,

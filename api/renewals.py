@@ -22,9 +22,9 @@ from typing import Protocol
 
 import attrs
 
+from callboard.actors.clients.port import PartitionPort
 from callboard.actors.kernel import Reply
 from callboard.actors.partition.commands import Extend
-from callboard.actors.partition.port import PartitionPort
 from callboard.actors.timers.commands import NEVER
 from callboard.actors.timing import Callback, Timers
 from callboard.log.errors import ActorStopped, CallboardError, GroupNotFound, MailboxFull

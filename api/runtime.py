@@ -26,13 +26,13 @@ from callboard.actors.catalog.commands import (
     ListGroups,
 )
 from callboard.actors.catalog.directory import Directory
-from callboard.actors.catalog.mirror import MirroredTopic
+from callboard.actors.clients.port import PartitionPort
 from callboard.actors.kernel import Actor, ActorRef, ActorStart, Context, Logged, MailboxSpec, Reply
 from callboard.actors.kernel.events import check_callback
+from callboard.actors.mirror import MirroredTopic
 from callboard.actors.names import check_name
 from callboard.actors.partition.commands import Flush
 from callboard.actors.partition.openings import TurnGiver
-from callboard.actors.partition.port import PartitionPort
 from callboard.actors.partition.spec import TURNS
 from callboard.actors.settings import (
     GroupChanges,

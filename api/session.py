@@ -14,12 +14,12 @@ import trio
 from trio.lowlevel import TrioToken, current_trio_token
 
 from callboard.actors.catalog.commands import DELAYED_FORWARDER, FORWARDER, EnableOutbox
-from callboard.actors.catalog.mirror import Mirror, MirroredGroup, MirroredSchedule, MirroredTopic
+from callboard.actors.clients.port import PartitionPort
+from callboard.actors.companions import Outbox
 from callboard.actors.kernel import ActorRef, Question
+from callboard.actors.mirror import Mirror, MirroredGroup, MirroredSchedule, MirroredTopic
 from callboard.actors.names import no_topic
 from callboard.actors.partition.commands import Describe, PartitionStatistics
-from callboard.actors.partition.companion_partitions.outbox import Outbox
-from callboard.actors.partition.port import PartitionPort
 from callboard.actors.timers.commands import CountTimers, TimerStatistics
 from callboard.actors.timing import Timers, WheelAddress
 from callboard.asking import ask_again

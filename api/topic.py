@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Never, Unpack, overload
 
 import trio
 
-from callboard.actors.catalog.mirror import MirroredTopic
+from callboard.actors.mirror import MirroredTopic
 from callboard.actors.names import check_not_own_group
 from callboard.actors.partition.commands import Acks, Flush, PartitionStatistics
 from callboard.actors.settings import GroupOptions, Start, TopicSettings

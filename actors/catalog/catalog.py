@@ -43,12 +43,14 @@ from callboard.actors.catalog.commands import (
     EnsureGroup,
     FollowCatalog,
     GroupIdle,
+    GroupRecord,
     IsTopic,
     ListGroups,
     ListTopics,
     PauseSchedule,
     RemoveSchedule,
     SeekGroup,
+    TopicRecord,
 )
 from callboard.actors.catalog.dead_letter_topics import check_dead_letter_topic
 from callboard.actors.catalog.decisions import Decisions
@@ -61,14 +63,14 @@ from callboard.actors.catalog.pattern_readers import PatternReaders
 from callboard.actors.catalog.patterns import after, check_pattern_of, left_out, matching, passed_over
 from callboard.actors.catalog.schedule_changes import ScheduleChanges
 from callboard.actors.catalog.seeking import Places, seek_group, sought_words
-from callboard.actors.catalog.state import CatalogState, GroupRecord, TopicRecord
+from callboard.actors.catalog.state import CatalogState
+from callboard.actors.clients.calls import PartitionCalls
+from callboard.actors.clients.port import PartitionPort
+from callboard.actors.companions import OPEN_OWN_GROUP
 from callboard.actors.groups.commands import TellMembers
 from callboard.actors.kernel import Actor, notify
 from callboard.actors.names import check_name, check_not_own, no_group, no_topic
 from callboard.actors.partition import commands as c
-from callboard.actors.partition.calls import PartitionCalls
-from callboard.actors.partition.companion_partitions.companions import OPEN_OWN_GROUP
-from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import (
     GROUP_FIELDS,
     TOPIC_FIELDS,

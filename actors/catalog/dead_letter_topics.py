@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from callboard.actors.catalog.state import CatalogState, GroupRecord, TopicRecord
+from callboard.actors.catalog.commands import GroupRecord, TopicRecord
+from callboard.actors.catalog.state import CatalogState
 from callboard.actors.settings import GroupSettings
 from callboard.log.errors import ConfigurationError
 

@@ -24,33 +24,36 @@ from callboard.actors.catalog.commands import (
     CatalogStands,
     CatalogStatistics,
     GroupEnded,
+    GroupRecord,
     GroupStands,
     MirrorNotice,
     OutboxOpened,
     RouteGroup,
     SourcesEnded,
     TopicDeleted,
+    TopicRecord,
     WaitingOpened,
 )
 from callboard.actors.catalog.group_news import GroupNews
 from callboard.actors.catalog.live_schedules import Schedules
 from callboard.actors.catalog.live_topic import LiveTopic as LiveTopic
 from callboard.actors.catalog.partition_view import PartitionView
-from callboard.actors.catalog.state import GroupRecord, TopicRecord
+from callboard.actors.clients.port import REFUSING, PartitionPort, unavailable
+from callboard.actors.companions import (
+    DELAYED,
+    OUTBOX,
+    Outbox,
+    companion_settings,
+    outbox_folder,
+    waiting_folder,
+    waiting_settings,
+)
 from callboard.actors.groups.coordinator import Coordinator
 from callboard.actors.groups.spec import CoordinatorSpec
 from callboard.actors.kernel import ActorRef, MailboxSpec, notify_all
 from callboard.actors.kernel.cell import stopped
 from callboard.actors.partition.commands import Alter, AlterDelivery, DeliverySettings
-from callboard.actors.partition.companion_partitions.companions import companion_settings
-from callboard.actors.partition.companion_partitions.delayed import (
-    DELAYED,
-    waiting_folder,
-    waiting_settings,
-)
-from callboard.actors.partition.companion_partitions.outbox import OUTBOX, Outbox, outbox_folder
 from callboard.actors.partition.partition import Partition
-from callboard.actors.partition.port import REFUSING, PartitionPort, unavailable
 from callboard.actors.partition.spec import PartitionSpec, ReadingGroups
 from callboard.actors.recurring.commands import RECURRING
 from callboard.actors.settings import TopicSettings

@@ -13,11 +13,11 @@ from typing import Final
 
 import attrs
 
-from callboard.actors.catalog.state import CatalogState, TopicRecord
+from callboard.actors.catalog.commands import TopicRecord
+from callboard.actors.catalog.state import CatalogState
+from callboard.actors.companions import OUTBOX, outbox_folder, waiting_folder
+from callboard.actors.names import label_of
 from callboard.actors.partition.commands import OWN_GROUP
-from callboard.actors.partition.companion_partitions.delayed import waiting_folder
-from callboard.actors.partition.companion_partitions.outbox import OUTBOX, outbox_folder
-from callboard.actors.partition.port import label_of
 from callboard.actors.partition.spec import partition_directory
 from callboard.log.format.segment import belongs_to
 from callboard.log.seams.disk import Incarnation

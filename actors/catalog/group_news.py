@@ -13,7 +13,7 @@ from callboard.actors.standing import StandingNotices
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from callboard.actors.catalog.state import GroupRecord
+    from callboard.actors.catalog.commands import GroupRecord
     from callboard.actors.kernel import ActorRef
     from callboard.actors.partition.commands import DeliverySettings, OpenGroup
     from callboard.actors.settings import GroupSettings

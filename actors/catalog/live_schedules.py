@@ -16,8 +16,8 @@ from callboard.actors.kernel import Began, Peer
 from callboard.actors.recurring.commands import ScheduleBegun, Scheduled, ScheduleStands, TopicSchedules
 
 if TYPE_CHECKING:
+    from callboard.actors.clients.port import PartitionPort
     from callboard.actors.kernel import ActorRef
-    from callboard.actors.partition.port import PartitionPort
     from callboard.actors.recurring.commands import RecurringCommand
     from callboard.actors.recurring.spec import ScheduleRecord
     from callboard.log.seams.clock import Clock

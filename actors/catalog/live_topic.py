@@ -5,9 +5,9 @@ from __future__ import annotations
 import attrs
 
 from callboard.actors.catalog.commands import TopicStands
+from callboard.actors.clients.port import PartitionPort
+from callboard.actors.companions import Outbox
 from callboard.actors.groups.commands import GroupTopic
-from callboard.actors.partition.companion_partitions.outbox import Outbox
-from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import TopicSettings
 
 

@@ -15,9 +15,14 @@ from typing import Any, Final
 
 import trio
 
-from callboard.actors.catalog.commands import CatalogStatistics
+from callboard.actors.catalog.commands import CatalogStatistics, TopicRecord
 from callboard.actors.catalog.folders import PartitionFolder, unknown_folders
-from callboard.actors.catalog.state import TOPIC_DELAYS, TOPIC_ID, TOPIC_OUTBOX, CatalogState, TopicRecord
+from callboard.actors.catalog.state import (
+    TOPIC_DELAYS,
+    TOPIC_ID,
+    TOPIC_OUTBOX,
+    CatalogState,
+)
 from callboard.actors.kernel import Context
 from callboard.actors.notices import CatalogDamaged
 from callboard.log.errors import PlanFailed, StorageError

@@ -11,8 +11,9 @@ from contextlib import suppress
 from itertools import islice
 
 from callboard.actors.catalog import state
+from callboard.actors.catalog.commands import TopicRecord
 from callboard.actors.catalog.directory import Directory, LiveTopic
-from callboard.actors.catalog.state import CatalogState, TopicRecord
+from callboard.actors.catalog.state import CatalogState
 from callboard.log.errors import ActorStopped, StorageError
 from callboard.log.journal.journal import Journal
 

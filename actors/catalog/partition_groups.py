@@ -14,12 +14,12 @@ from callboard.log.errors import ActorCrashed, ActorStopped, CallboardError, Dea
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from callboard.actors.catalog.commands import GroupRecord
     from callboard.actors.catalog.decisions import Decisions
     from callboard.actors.catalog.directory import Directory, LiveTopic
-    from callboard.actors.catalog.state import GroupRecord
+    from callboard.actors.clients.calls import PartitionCalls
+    from callboard.actors.clients.port import PartitionPort
     from callboard.actors.kernel import Context
-    from callboard.actors.partition.calls import PartitionCalls
-    from callboard.actors.partition.port import PartitionPort
 
 
 FAILED: Final = frozenset({"failed"})

@@ -16,14 +16,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from callboard.actors.catalog.commands import PartitionStands
+from callboard.actors.clients.port import unavailable
 from callboard.actors.kernel import Failed, Peer
 from callboard.actors.partition.commands import FilesOpened, OpeningWaits, StateChanged
-from callboard.actors.partition.port import unavailable
 from callboard.log.errors import InternalError
 
 if TYPE_CHECKING:
+    from callboard.actors.clients.port import PartitionPort
     from callboard.actors.partition.commands import PartitionCommand
-    from callboard.actors.partition.port import PartitionPort
     from callboard.log.errors import PartitionUnavailable, StorageError
 
 

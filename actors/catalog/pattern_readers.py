@@ -9,10 +9,10 @@ from callboard.actors.notices import OperationFailed, TopicFound
 from callboard.log.errors import StorageError
 
 if TYPE_CHECKING:
+    from callboard.actors.catalog.commands import TopicRecord
     from callboard.actors.catalog.decisions import Decisions
     from callboard.actors.catalog.directory import Directory
     from callboard.actors.catalog.partition_groups import PartitionGroups
-    from callboard.actors.catalog.state import TopicRecord
     from callboard.actors.kernel import Context
 
 

@@ -16,8 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from callboard.actors.catalog.commands import GroupRecord, TopicRecord
 from callboard.actors.catalog.dead_letter_topics import check_dead_letter_topic
-from callboard.actors.catalog.state import GROUP_FOUND, CatalogState, Event, GroupRecord, TopicRecord
+from callboard.actors.catalog.state import GROUP_FOUND, CatalogState, Event
 from callboard.actors.notices import TopicPassedOver
 from callboard.actors.settings import GroupSettings, check_order
 from callboard.actors.topic_patterns import TopicPattern

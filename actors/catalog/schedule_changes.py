@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from callboard.actors.catalog import scheduling
-from callboard.actors.catalog.commands import AddSchedule, PauseSchedule, RemoveSchedule
+from callboard.actors.catalog.commands import AddSchedule, PauseSchedule, RemoveSchedule, TopicRecord
 from callboard.actors.catalog.decisions import Decisions
 from callboard.actors.catalog.directory import Directory, LiveTopic
-from callboard.actors.catalog.state import CatalogState, Event, TopicRecord
+from callboard.actors.catalog.state import CatalogState, Event
 from callboard.actors.kernel import Context
 from callboard.log.errors import InternalError
 

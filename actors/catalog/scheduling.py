@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from callboard.actors.catalog import state
-from callboard.actors.catalog.state import CatalogState, Event, TopicRecord
+from callboard.actors.catalog.commands import TopicRecord
+from callboard.actors.catalog.state import CatalogState, Event
 from callboard.actors.recurring.spec import FIELDS, ScheduleRecord, ScheduleSpec
 from callboard.log.errors import InvalidArgument, ScheduleExists, ScheduleNotFound, TopicNotFound
 from callboard.log.limits import SCHEDULES_MAX

@@ -7,12 +7,11 @@ from datetime import datetime
 
 import trio
 
-from callboard.actors.catalog.commands import SeekGroup
+from callboard.actors.catalog.commands import GroupRecord, SeekGroup
 from callboard.actors.catalog.group_news import GroupNews
-from callboard.actors.catalog.state import GroupRecord
+from callboard.actors.clients.calls import PartitionCalls
+from callboard.actors.clients.port import PartitionPort
 from callboard.actors.partition import commands as c
-from callboard.actors.partition.calls import PartitionCalls
-from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import Start
 from callboard.log.errors import CallboardError, InvalidArgument
 from callboard.log.plain import shown

@@ -24,13 +24,13 @@ from typing import Any, Final
 import attrs
 import cbor2
 
+from callboard.actors.catalog.commands import GroupRecord, TopicRecord
 from callboard.actors.names import folded, name_problem
 from callboard.actors.recurring.spec import ScheduleRecord, spec_of
 from callboard.actors.settings import (
     GROUP_FIELDS,
     TOPIC_FIELDS,
     GroupSettings,
-    Start,
     TopicSettings,
     group_settings,
     topic_settings,
@@ -91,66 +91,6 @@ TOPIC_ID: Final = re.compile("[0-9a-f]{2,32}")
 """Ids become directory names, so what a damaged journal says is not taken on trust."""
 
 Event = Sequence[Any]
-
-
-@attrs.frozen
-class TopicRecord:
-    """A topic as the catalog knows it."""
-
-    name: str
-    topic_id: str
-    settings: TopicSettings
-    unknown_settings: dict[str, Any] = attrs.field(factory=dict)
-    """Settings of a later version."""
-    deleting: bool = False
-    delays: bool = False
-    """Whether it has waiting partitions for delayed records."""
-    outbox: bool = False
-    """Whether it has outbox partitions for what acks publish."""
-    outbox_delays: bool = False
-    """Whether some of that may be delayed."""
-    takes_dead_letters: bool = False
-    """Whether a group has ever named it for its dead letters: no pattern matches it that does not ask for them."""
-    schedules: tuple[ScheduleRecord, ...] = ()
-    made: frozenset[str] = frozenset()
-    """Which of its folders were made, by what they hold."""
-    unknown_fields: dict[str, Any] = attrs.field(factory=dict)
-    """What else a later version knows of the topic."""
-
-
-@attrs.frozen
-class GroupRecord:
-    """A consumer group as the catalog knows it. `idle_since_us` is None while it has members."""
-
-    name: str
-    group_id: int
-    settings: GroupSettings
-    unknown_settings: dict[str, Any] = attrs.field(factory=dict)
-    topic_ids: tuple[str, ...] = ()
-    idle_since_us: int | None = None
-    idle_noticed: tuple[int, int] | None = None
-    """An instant since which it was idle that was ahead of the time, and when that was noticed."""
-    pattern: TopicPattern | None = None
-    """Which topics it reads, when they are not named by its consumers."""
-    found: frozenset[str] = frozenset()
-    """Ids of the topics among them that came after the group: they are read from their beginning."""
-    birth: int = 0
-    """When it was made, in microseconds since 1970, which no other group of its id has; 0: unknown."""
-    unknown_fields: dict[str, Any] = attrs.field(factory=dict)
-
-    @property
-    def lets_go_of_dead_letters(self) -> bool:
-        """Whether it stops reading a topic that becomes one for dead letters."""
-        return self.pattern is not None and not self.pattern.dead_letters
-
-    def start_in(self, topic_id: str) -> Start:
-        """Where it begins in a topic."""
-        return "beginning" if topic_id in self.found else self.settings.start
-
-    def without(self, topic_id: str) -> GroupRecord:
-        """The group, not reading that topic any more."""
-        rest = tuple(other for other in self.topic_ids if other != topic_id)
-        return attrs.evolve(self, topic_ids=rest, found=self.found - {topic_id})
 
 
 class CatalogState:

@@ -7,7 +7,7 @@ published, and the delayed forwarder. They do the same, and differ in what waits
    that rise, from a journal that is synced;
 2. the records are read, as many as fit into one batch (`waiting_records`);
 3. they are published at `acks="all"` by a producer that is named after the source and its numbering, with the numbers
-   as sequences (`callboard.actors.partition.publishing.source_ids`);
+   as sequences (`callboard.actors.source_ids`);
 4. the source forgets them.
 
 Whatever crashes in between, the next incarnation begins at 1: the target knows which numbers it has. What waits for one

@@ -1,6 +1,6 @@
 """The delayed forwarder: one actor that moves delayed records to their topics when they are due.
 
-For each waiting partition (`callboard.actors.partition.companion_partitions.delayed`) there is one task. It reads what
+For each waiting partition (`callboard.actors.companions`) there is one task. It reads what
 is pending, keeps the ticks in memory, and sleeps on the timer wheel until the first of them. It moves what is due, some
 at a time:
 
@@ -31,7 +31,13 @@ import attrs
 import trio
 
 from callboard.actors.catalog.commands import WaitingOpened
-from callboard.actors.catalog.mirror import Mirror, MirroredTopic
+from callboard.actors.clients.calls import PartitionCalls
+from callboard.actors.companions import (
+    DELAYED,
+    OPEN_OWN_GROUP,
+    SETTLED_AGE_S,
+    waiting_settings,
+)
 from callboard.actors.delivery.receipts import OffsetRange, merged
 from callboard.actors.forwarding.attempts import Attempts
 from callboard.actors.forwarding.commands import (
@@ -49,26 +55,21 @@ from callboard.actors.forwarding.unread import Unread
 from callboard.actors.forwarding.waiting_records import AT_A_TIME, first_records
 from callboard.actors.kernel import Actor, Reply, notify_all
 from callboard.actors.kernel.steps import in_steps
+from callboard.actors.mirror import Mirror, MirroredTopic
+from callboard.actors.names import label_of
 from callboard.actors.notices import DelayedHeld, DelayedLost
 from callboard.actors.partition import commands as c
-from callboard.actors.partition.calls import PartitionCalls
-from callboard.actors.partition.companion_partitions.companions import OPEN_OWN_GROUP, SETTLED_AGE_S
-from callboard.actors.partition.companion_partitions.delayed import (
-    DELAYED,
-    waiting_settings,
-)
-from callboard.actors.partition.companion_partitions.delayed_records import moments_of, moved
-from callboard.actors.partition.port import label_of
-from callboard.actors.partition.publishing.source_ids import of_delays
+from callboard.actors.records.delayed_records import moments_of, moved
 from callboard.actors.retry_pauses import PAUSE_S
+from callboard.actors.source_ids import of_delays
 from callboard.actors.timing import Flag, Timers
 from callboard.log.errors import ActorCrashed, ActorStopped, CallboardError
 from callboard.log.format.stamps import Stamps
 from callboard.log.limits import BATCH_RECORDS_MAX, READ_BYTES_DEFAULT
 
 if TYPE_CHECKING:
+    from callboard.actors.clients.port import PartitionPort
     from callboard.actors.delivery.dead_letters import StoredLetter
-    from callboard.actors.partition.port import PartitionPort
     from callboard.actors.timing import WheelAddress
     from callboard.log.format.columns import Columns
 

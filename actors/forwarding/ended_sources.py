@@ -25,16 +25,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from callboard.actors.catalog.commands import ListGroups, ListTopics
 from callboard.actors.partition import commands as c
-from callboard.actors.partition.publishing.source_ids import of_dead_letters, of_delays, of_outbox
 from callboard.actors.retry_pauses import RetryPauses
+from callboard.actors.source_ids import of_dead_letters, of_delays, of_outbox
 from callboard.actors.timing import Flag
 from callboard.log.errors import ActorStopped, CallboardError
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.mirror import Mirror
+    from callboard.actors.clients.calls import PartitionCalls
+    from callboard.actors.clients.port import PartitionPort
     from callboard.actors.kernel import ActorRef
-    from callboard.actors.partition.calls import PartitionCalls
-    from callboard.actors.partition.port import PartitionPort
+    from callboard.actors.mirror import Mirror
     from callboard.actors.timing import Timers
 
 SETTLE_S: Final = 1.0

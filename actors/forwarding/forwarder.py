@@ -1,6 +1,6 @@
 """The forwarder: one actor that publishes what acks have published, from the outboxes to the topics that it is for.
 
-For each outbox (`callboard.actors.partition.companion_partitions.outbox`) there is one task, which learns from the
+For each outbox (`callboard.actors.companions`) there is one task, which learns from the
 source partition what is new, reads where that is to go, and settles what no ack has named. While something is for a
 partition, there is another task for that partition; what is delayed is for its waiting partition:
 
@@ -31,7 +31,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, assert_never
 import attrs
 
 from callboard.actors.catalog.commands import CATALOG, IsTopic, OutboxOpened, SourcesEnded
-from callboard.actors.catalog.mirror import Mirror
+from callboard.actors.clients.calls import PartitionCalls, SourceEnded
+from callboard.actors.companions import (
+    OPEN_OWN_GROUP,
+    SETTLED_AGE_S,
+    Outbox,
+    companion_settings,
+)
 from callboard.actors.delivery.receipts import OFFSET_END, OffsetRange, between, merged
 from callboard.actors.forwarding.attempts import Attempts
 from callboard.actors.forwarding.commands import (
@@ -48,29 +54,23 @@ from callboard.actors.forwarding.ended_sources import EndedSources
 from callboard.actors.forwarding.outbox_sweep import OutboxSweep
 from callboard.actors.forwarding.waiting_records import first_records
 from callboard.actors.kernel import Actor, Question, notify_all
+from callboard.actors.mirror import Mirror
 from callboard.actors.notices import OutboxDropped, OutboxHeld, OutboxLost
 from callboard.actors.partition import commands as c
-from callboard.actors.partition.calls import PartitionCalls, SourceEnded
 from callboard.actors.partition.commands import PublishesWait
-from callboard.actors.partition.companion_partitions.companions import (
-    OPEN_OWN_GROUP,
-    SETTLED_AGE_S,
-    companion_settings,
-)
-from callboard.actors.partition.companion_partitions.outbox import Outbox
-from callboard.actors.partition.companion_partitions.outbox_records import (
+from callboard.actors.records.outbox_records import (
     HEADER,
     Target,
     addressed,
     published,
 )
-from callboard.actors.partition.publishing.source_ids import of_outbox
+from callboard.actors.source_ids import of_outbox
 from callboard.actors.timing import Flag, Timers
 from callboard.log.errors import ActorStopped, CallboardError, TopicNotFound
 
 if TYPE_CHECKING:
+    from callboard.actors.clients.port import PartitionPort
     from callboard.actors.partition.commands import OutboxEntry
-    from callboard.actors.partition.port import PartitionPort
     from callboard.actors.timing import WheelAddress
     from callboard.log.format.columns import Columns
 

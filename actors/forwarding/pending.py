@@ -12,7 +12,7 @@ from heapq import merge
 from typing import Final
 
 from callboard.actors.forwarding.due_index import DueIndex
-from callboard.actors.partition.companion_partitions.delayed_records import INSTANT
+from callboard.actors.records.delayed_records import INSTANT
 from callboard.actors.timers.commands import NEVER, TICKS, tick_at
 from callboard.log.format.stamps import Stamps, is_ahead
 

@@ -26,17 +26,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
 
 from callboard.actors.catalog.commands import CATALOG, RouteGroup, SourcesEnded
-from callboard.actors.catalog.mirror import Mirror
+from callboard.actors.clients.calls import PartitionCalls, SourceEnded
 from callboard.actors.delivery.dead_letters import StoredLetter
 from callboard.actors.forwarding.attempts import Attempts
 from callboard.actors.forwarding.commands import CountForwarded, CountsAtCrash, Forwarded, RouterCommand
 from callboard.actors.forwarding.ended_sources import EndedSources
 from callboard.actors.forwarding.waiting_records import Place, first_records
 from callboard.actors.kernel import Actor, Batch, notify_all
+from callboard.actors.mirror import Mirror
 from callboard.actors.notices import DeadLettersHeld
 from callboard.actors.partition import commands as c
-from callboard.actors.partition.calls import PartitionCalls, SourceEnded
-from callboard.actors.partition.companion_partitions.dead_letter_records import Found, Origin, forwarded
+from callboard.actors.records.dead_letter_records import Found, Origin, forwarded
 from callboard.actors.timing import Timers
 from callboard.log.errors import (
     ActorStopped,
@@ -47,7 +47,7 @@ from callboard.log.errors import (
 from callboard.log.seams.clock import wall_offset
 
 if TYPE_CHECKING:
-    from callboard.actors.partition.port import PartitionPort
+    from callboard.actors.clients.port import PartitionPort
     from callboard.actors.timing import WheelAddress
 
 AT_A_TIME: Final = 100

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from callboard.actors.delivery.receipts import OffsetRange
-from callboard.actors.partition.companion_partitions.delayed_records import moments_of
+from callboard.actors.records.delayed_records import moments_of
 
 if TYPE_CHECKING:
     from callboard.log.format.columns import Columns

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
+from callboard.actors.clients.calls import record_in
 from callboard.actors.partition import commands as c
-from callboard.actors.partition.calls import record_in
 from callboard.log.limits import MIB, READ_BYTES_DEFAULT
 
 if TYPE_CHECKING:
-    from callboard.actors.partition.calls import PartitionCalls
-    from callboard.actors.partition.port import PartitionPort
+    from callboard.actors.clients.calls import PartitionCalls
+    from callboard.actors.clients.port import PartitionPort
     from callboard.log.format.columns import Columns
 
 AT_A_TIME: Final = 256

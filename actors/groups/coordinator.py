@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 import trio
 
 from callboard.actors.catalog.commands import CATALOG, EndGroup, GroupIdle
+from callboard.actors.clients.port import PartitionPort
 from callboard.actors.groups.commands import (
     Acted,
     CoordinatorCommand,
@@ -42,7 +43,6 @@ from callboard.actors.groups.sessions import Sessions
 from callboard.actors.kernel import Actor, Reply, notify
 from callboard.actors.notices import GroupKept, LeaseReleaseFailed, MemberStalled
 from callboard.actors.partition import commands as c
-from callboard.actors.partition.port import PartitionPort
 from callboard.actors.timing import Timers
 from callboard.log.errors import (
     ActorCrashed,

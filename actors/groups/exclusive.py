@@ -28,9 +28,9 @@ from callboard.actors.timing import Flag
 from callboard.log.errors import ActorCrashed, ActorStopped, InternalError, MailboxFull, PartitionUnavailable
 
 if TYPE_CHECKING:
+    from callboard.actors.clients.port import PartitionPort
     from callboard.actors.groups.membership import Membership
     from callboard.actors.kernel import ActorRef, Context
-    from callboard.actors.partition.port import PartitionPort
 
 
 class ExclusivePartitions:

@@ -30,8 +30,8 @@ from callboard.log.format.stamps import Stamps
 
 if TYPE_CHECKING:
     from callboard.actors.catalog.commands import EndGroup
+    from callboard.actors.clients.port import PartitionPort
     from callboard.actors.kernel import ActorRef
-    from callboard.actors.partition.port import PartitionPort
 
 
 @attrs.define(eq=False)

@@ -105,6 +105,13 @@ class Wanted:
     """A task of a client waits for the partition. While it waits for its turn to open, it comes before others then."""
 
 
+class ClientNews(Enum):
+    """What a client has news of, for the partition: the marks that stand for these two messages."""
+
+    JOINED = auto()
+    WANTED = auto()
+
+
 class OpeningStage(Enum):
     """How far a partition is that opens."""
 

@@ -57,13 +57,13 @@ from callboard.actors.partition.carried import Carried, Nacked
 from callboard.actors.partition.choice.expiry import ExpiryRules
 from callboard.actors.partition.choice.rules import ChoiceRules
 from callboard.actors.partition.commands import Token
-from callboard.actors.partition.companion_partitions.outbox_rules import OutboxRules
 from callboard.actors.partition.dead_letter_rules import DeadLetterRules
 from callboard.actors.partition.deliveries import CoreOptions, PartitionDeliveries
 from callboard.actors.partition.group_state import DELAY_MAX_S, GroupState, PendingLease
 from callboard.actors.partition.group_states import GroupStates
 from callboard.actors.partition.member_rules import MemberRules
 from callboard.actors.partition.opening_rules import OpeningRules
+from callboard.actors.partition.outbox.rules import OutboxRules
 from callboard.actors.partition.queues import LINGER_S, Appends, JournalWork, Sequencer
 from callboard.actors.partition.retention_rules import RetentionRules
 from callboard.actors.partition.seek_rules import SeekRules

@@ -24,8 +24,8 @@ import cbor2
 
 from callboard.actors.delivery.events import EVENTS, load
 from callboard.actors.delivery.snapshot import number
-from callboard.actors.partition.companion_partitions.outbox_entries import as_ranges, from_ranges
 from callboard.actors.partition.group_state import GroupState
+from callboard.actors.partition.outbox.entries import as_ranges, from_ranges
 from callboard.log.errors import JournalInvalid
 from callboard.log.format.fields import check_kind, unknown_fields
 

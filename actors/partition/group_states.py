@@ -5,7 +5,7 @@ One journal serves all groups of a partition, so that a commit pays one extra sy
 
 A snapshot is the map {"groups": {group id: {"durable", "delivery", "numbering", "birth"}}, "named_end", "outbox"}; the
 last but one is there when an offset above all that the groups still name was named once, the last when an ack has
-published something (`outbox_entries`). In version 0 a snapshot is {group id: [durable, delivery snapshot]}.
+published something (`outbox.entries`). In version 0 a snapshot is {group id: [durable, delivery snapshot]}.
 
 A group that the catalog says to read the topic from its beginning is *implied*: it exists before its record does, so
 that a consumer of a thousand partitions joins without a write in each. `opening_rules` say when the record is written,
@@ -51,7 +51,6 @@ from callboard.actors.delivery.events import (
 )
 from callboard.actors.delivery.pieces import decode_in_pieces, encode_in_pieces
 from callboard.actors.delivery.snapshot import number, restore_in_steps, take_snapshot
-from callboard.actors.partition.companion_partitions.outbox_entries import OutboxEntries
 from callboard.actors.partition.group_records import (
     CLOSE,
     OPEN,
@@ -68,6 +67,7 @@ from callboard.actors.partition.group_records import (
     sent_record,
 )
 from callboard.actors.partition.group_state import GroupState
+from callboard.actors.partition.outbox.entries import OutboxEntries
 from callboard.log.format.fields import MUST, unknown_fields
 from callboard.log.format.stamps import Stamps
 

@@ -30,14 +30,12 @@ from callboard.actors.kernel.failures import describe
 from callboard.actors.kernel.steps import in_steps
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
-from callboard.actors.partition.account import ClientNews
 from callboard.actors.partition.choice.addressing import may_be_addressed
 from callboard.actors.partition.choice.expiry import has_expired
 from callboard.actors.partition.choice.lease_reading import LeaseReading
 from callboard.actors.partition.choice.skipping import Skipping
 from callboard.actors.partition.choice.window_reading import WindowReading
 from callboard.actors.partition.committer import Committer, DiskEngine
-from callboard.actors.partition.companion_partitions.outbox_notices import OutboxNotices
 from callboard.actors.partition.core import REFUSALS, PartitionCore
 from callboard.actors.partition.deliveries import CoreOptions
 from callboard.actors.partition.delivery_journal import open_delivery_journal
@@ -45,6 +43,7 @@ from callboard.actors.partition.group_state import PendingLease
 from callboard.actors.partition.kept_letters import DeadLetterNotices
 from callboard.actors.partition.noticed import NoticedStamps
 from callboard.actors.partition.opening_turn import OpeningTurn
+from callboard.actors.partition.outbox.notices import OutboxNotices
 from callboard.actors.partition.participants import JournalParticipant, LogParticipant
 from callboard.actors.partition.publishing.publishers import Publishers, publishers_of
 from callboard.actors.partition.queues import NEVER, Appends
@@ -157,7 +156,7 @@ class Partition(Actor[c.PartitionCommand]):
             turn, ref = OpeningTurn(self.context.actor(TURNS), self._spec.topic_id), self.context.ref
 
             def marked(mark: object) -> None:
-                if mark is ClientNews.WANTED:
+                if mark is c.ClientNews.WANTED:
                     turn.need()
 
             watch_marks(ref, marked)

@@ -7,9 +7,9 @@ from typing import Final
 
 import attrs
 
+from callboard.actors.names import label_of
 from callboard.actors.partition.commands import DeliverySettings, OpenGroup
 from callboard.actors.partition.hand_over import HandOver
-from callboard.actors.partition.port import label_of
 from callboard.actors.settings import GroupSettings, Start, TopicSettings
 from callboard.actors.timing import WheelAddress
 from callboard.log.errors import TopicFull

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
 import attrs
 
+from callboard.actors.clients.calls import PartitionCalls, SourceEnded
 from callboard.actors.kernel import Actor, Batch, notify_all
 from callboard.actors.notices import ScheduleHeld, ScheduleMissed
 from callboard.actors.partition import commands as c
-from callboard.actors.partition.calls import PartitionCalls, SourceEnded
 from callboard.actors.recurring.commands import (
     HearSchedules,
     LookAtSchedules,
@@ -42,8 +42,8 @@ from callboard.log.errors import ActorStopped, CallboardError
 from callboard.log.format.stamps import Stamps
 
 if TYPE_CHECKING:
+    from callboard.actors.clients.port import PartitionPort
     from callboard.actors.kernel import Context, Reply
-    from callboard.actors.partition.port import PartitionPort
     from callboard.actors.recurring.cron import Rule
     from callboard.actors.timing import WheelAddress
 

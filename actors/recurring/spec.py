@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import attrs
 
-from callboard.actors.partition.publishing.source_ids import SCHEDULE_EPOCH
 from callboard.actors.recurring.cron import EPOCH, Every
 from callboard.actors.recurring.cron import Cron as Cron
 from callboard.actors.recurring.cron import Rule as Rule
 from callboard.actors.recurring.cron import check_cron as check_cron
+from callboard.actors.source_ids import SCHEDULE_EPOCH
 from callboard.log.format.columns import Columns
 from callboard.log.format.fields import unknown_fields
 

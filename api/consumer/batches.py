@@ -17,7 +17,7 @@ from callboard.consumer.messages import ReceivedBatch
 from callboard.consumer.mixed_batch import MixedBatch
 
 if TYPE_CHECKING:
-    from callboard.actors.partition.port import PartitionPort
+    from callboard.actors.clients.port import PartitionPort
     from callboard.consumer.fetcher import Fetcher
     from callboard.consumer.leases import LeasedPart
 

@@ -40,8 +40,8 @@ from typing import TYPE_CHECKING, Any, Self, overload
 
 import trio
 
+from callboard.actors.clients.port import PartitionPort
 from callboard.actors.names import check_name
-from callboard.actors.partition.port import PartitionPort
 from callboard.consumer.arguments import patience_of
 from callboard.consumer.caller_pace import CallerPace
 from callboard.consumer.fetched import FetchedMessages
@@ -62,7 +62,7 @@ from callboard.log.errors import (
 from callboard.message import by_priority
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.mirror import MirroredTopic
+    from callboard.actors.mirror import MirroredTopic
     from callboard.actors.settings import GroupSettings
     from callboard.actors.topic_patterns import TopicPattern
     from callboard.session import Session

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
+from callboard.actors.clients.port import PartitionPort
 from callboard.actors.kernel import Reply
 from callboard.actors.partition import commands as c
-from callboard.actors.partition.port import PartitionPort
 from callboard.actors.timers.commands import NEVER
 from callboard.actors.timing import Callback
 from callboard.consumer.losses import cannot_settle, lease_lost

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import trio
 
+from callboard.actors.clients.account import Account, RestartWaiter
+from callboard.actors.clients.port import PartitionPort
 from callboard.actors.delivery.intervals import IntervalSet
 from callboard.actors.delivery.receipts import merged
 from callboard.actors.kernel import Gathering
 from callboard.actors.partition import commands as c
-from callboard.actors.partition.account import Account, RestartWaiter
-from callboard.actors.partition.port import PartitionPort
 from callboard.consumer.losses import cannot_settle, causes_of, lease_lost
 from callboard.consumer.passes import LoopPass
 from callboard.log.errors import ActorCrashed, ActorStopped, RuntimeClosed
@@ -28,7 +28,7 @@ from callboard.message import Span
 from callboard.publishing.publisher import publisher_of
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.mirror import MirroredTopic
+    from callboard.actors.mirror import MirroredTopic
     from callboard.session import Session
 
 UNSURE_MAX: Final = 100

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 from callboard.log.errors import CallboardError, LeaseLost, RuntimeClosed, TopicNotFound
 
 if TYPE_CHECKING:
-    from callboard.actors.partition.account import Account
+    from callboard.actors.clients.account import Account
+    from callboard.actors.clients.port import PartitionPort
     from callboard.actors.partition.commands import Ranges
-    from callboard.actors.partition.port import PartitionPort
     from callboard.session import Session
 
 SOUGHT: Final = "the group was sent elsewhere by seek or reset after the message had been delivered"

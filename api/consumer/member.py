@@ -17,10 +17,10 @@ from callboard.consumer.participation import Participation
 from callboard.log.errors import ActorCrashed, ActorStopped, ConsumerDrained, InvalidArgument, RuntimeClosed
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.mirror import MirroredGroup, MirroredTopic
+    from callboard.actors.clients.port import PartitionPort
     from callboard.actors.groups.commands import Activity, Joined, Place
     from callboard.actors.kernel import ActorRef
-    from callboard.actors.partition.port import PartitionPort
+    from callboard.actors.mirror import MirroredGroup, MirroredTopic
     from callboard.actors.topic_patterns import TopicPattern
     from callboard.consumer.leases import ConsumerLeases
     from callboard.session import Session

@@ -18,7 +18,7 @@ from callboard.log.plain import refuse_copy
 from callboard.message import ColumnBatch, Record
 
 if TYPE_CHECKING:
-    from callboard.actors.partition.companion_partitions.outbox_records import Payload
+    from callboard.actors.records.outbox_records import Payload
     from callboard.consumer.leases import ConsumerLease, LeasedPart
     from callboard.consumer.settlements import Settle, Settlements
     from callboard.log.format.columns import Columns

@@ -16,8 +16,8 @@ import attrs
 import trio
 
 from callboard.actors.partition import commands as c
-from callboard.actors.partition.companion_partitions.delayed_records import check_no_due, with_due
-from callboard.actors.partition.companion_partitions.outbox_records import Payload, Target, payload_columns
+from callboard.actors.records.delayed_records import check_no_due, with_due
+from callboard.actors.records.outbox_records import Payload, Target, payload_columns
 from callboard.consumer.losses import cannot_settle, lease_lost
 from callboard.log.errors import (
     ActorCrashed,
@@ -39,9 +39,9 @@ from callboard.publishing.publisher import publisher_of
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from callboard.actors.catalog.mirror import MirroredTopic
-    from callboard.actors.partition.companion_partitions.outbox import Outbox
-    from callboard.actors.partition.port import PartitionPort
+    from callboard.actors.clients.port import PartitionPort
+    from callboard.actors.companions import Outbox
+    from callboard.actors.mirror import MirroredTopic
     from callboard.consumer.leases import ConsumerLease, ConsumerLeases, Settled
     from callboard.message import Headers, Message
     from callboard.session import Session

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
+from callboard.actors.clients.port import PartitionPort
 from callboard.actors.kernel import Reply
 from callboard.actors.partition import commands as c
-from callboard.actors.partition.port import PartitionPort
 from callboard.actors.timers.commands import NEVER
 from callboard.log.errors import CallboardError
 

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
-from callboard.actors.catalog.mirror import MirroredTopic
 from callboard.actors.kernel import Question
+from callboard.actors.mirror import MirroredTopic
 from callboard.actors.partition.commands import Describe, OffsetAt, PartitionStatistics, Read, WaitForVisible
 from callboard.actors.settings import Start, checked_start
 from callboard.arguments import check_flag

@@ -15,7 +15,7 @@ from callboard.consumer.losses import lease_lost
 from callboard.consumer.publishing_acks import PublishingAcks
 
 if TYPE_CHECKING:
-    from callboard.actors.partition.companion_partitions.outbox_records import Payload
+    from callboard.actors.records.outbox_records import Payload
 
 Settle = Callable[[Settled], Awaitable[None]]
 """Settles ranges of leases. Raises `LeaseLost`, `TopicNotFound`."""

@@ -12,7 +12,7 @@ from callboard.log.limits import TOPICS_MAX
 from callboard.log.plain import items, shown, text
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.mirror import MirroredTopic
+    from callboard.actors.mirror import MirroredTopic
 
 
 def check_group_name(group: str | None) -> str:

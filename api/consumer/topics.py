@@ -24,9 +24,9 @@ from callboard.log.errors import (
 )
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.mirror import MirroredTopic
+    from callboard.actors.clients.port import PartitionPort
     from callboard.actors.groups.commands import Joined
-    from callboard.actors.partition.port import PartitionPort
+    from callboard.actors.mirror import MirroredTopic
     from callboard.consumer.leases import ConsumerLeases
     from callboard.consumer.member import GroupMember
     from callboard.consumer.turns import PartitionTurns

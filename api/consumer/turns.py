@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from callboard.actors.clients.port import PartitionPort
 from callboard.actors.partition import commands as c
-from callboard.actors.partition.port import PartitionPort
 from callboard.consumer.notices import AwaitedPartitions
 from callboard.log.errors import CallboardError
 

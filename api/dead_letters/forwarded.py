@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from callboard.actors.partition.commands import Read
-from callboard.actors.partition.companion_partitions import dead_letter_records
+from callboard.actors.records import dead_letter_records
 from callboard.dead_letters.kept import check_choose, check_limit
 from callboard.log.limits import MIB
 from callboard.message import Record
 
 if TYPE_CHECKING:
-    from callboard.actors.partition.port import PartitionPort
+    from callboard.actors.clients.port import PartitionPort
     from callboard.dead_letters.handled import HandledLetters
 
 READ_RECORDS: Final = 1000

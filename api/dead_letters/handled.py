@@ -18,9 +18,9 @@ from callboard.consumer.fetcher import Fetcher
 from callboard.log.errors import GroupNotFound
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.mirror import MirroredTopic
-    from callboard.actors.catalog.state import GroupRecord
-    from callboard.actors.partition.port import PartitionPort
+    from callboard.actors.catalog.commands import GroupRecord
+    from callboard.actors.clients.port import PartitionPort
+    from callboard.actors.mirror import MirroredTopic
     from callboard.message import Record
     from callboard.session import Session
 

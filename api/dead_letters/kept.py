@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import attrs
 
 from callboard.actors.catalog.commands import ListGroups
+from callboard.actors.clients.port import PartitionPort
 from callboard.actors.delivery.dead_letters import StoredLetter
 from callboard.actors.kernel import Question
 from callboard.actors.names import check_name
 from callboard.actors.partition.commands import ForgetDead, ListDead, Read
-from callboard.actors.partition.port import PartitionPort
 from callboard.arguments import check_flag
 from callboard.asking import ask_again
 from callboard.dead_letters.reasons import ReasonCounts
@@ -24,7 +24,7 @@ from callboard.log.seams.clock import wall_offset
 from callboard.message import Record, from_us
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.mirror import MirroredTopic
+    from callboard.actors.mirror import MirroredTopic
     from callboard.session import Session
 
 

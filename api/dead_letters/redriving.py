@@ -23,18 +23,17 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
-from callboard.actors.partition.choice.addressing import FOR_GROUP
 from callboard.actors.partition.commands import ForgetProducer, Guard, Level, PublishMany
-from callboard.actors.partition.companion_partitions.dead_letter_records import own_headers
-from callboard.actors.partition.publishing.source_ids import REDRIVE_EPOCH
+from callboard.actors.records.dead_letter_records import own_headers
+from callboard.actors.source_ids import FOR_GROUP, REDRIVE_EPOCH
 from callboard.dead_letters.forwarded import Chooses, ChosenLetters, ForwardedLetter
 from callboard.log.errors import ActorCrashed, CallboardError
 from callboard.log.format.columns import Columns
 from callboard.publishing.publisher import publisher_of
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.mirror import MirroredTopic
-    from callboard.actors.partition.port import PartitionPort
+    from callboard.actors.clients.port import PartitionPort
+    from callboard.actors.mirror import MirroredTopic
     from callboard.dead_letters.handled import Groups, HandledLetters
     from callboard.session import Session
 

@@ -21,7 +21,7 @@ from callboard.log.errors import InvalidArgument, TopicNotFound
 from callboard.log.plain import number, refuse_copy, shown, text
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.mirror import MirroredTopic
+    from callboard.actors.mirror import MirroredTopic
     from callboard.session import Session
 
 

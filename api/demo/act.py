@@ -23,8 +23,8 @@ import trio
 
 from callboard.actors.catalog.commands import DELAYED_FORWARDER, ROUTER
 from callboard.actors.kernel.events import ActorRestarted
-from callboard.actors.partition.choice.addressing import FOR_GROUP
-from callboard.actors.partition.companion_partitions import dead_letter_records
+from callboard.actors.records import dead_letter_records
+from callboard.actors.source_ids import FOR_GROUP
 from callboard.consumer.messages import ReceivedBatch, ReceivedMessage
 from callboard.consumer.verdicts import Reject, Retry
 from callboard.demo.account import DemoHistory, Left, acknowledged_events

@@ -16,7 +16,7 @@ from callboard.log.limits import OFFSET_MAX
 from callboard.log.plain import shown, text, whole
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.mirror import MirroredTopic
+    from callboard.actors.mirror import MirroredTopic
     from callboard.publishing.columns import Unpacked
 
 

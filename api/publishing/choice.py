@@ -19,8 +19,8 @@ from callboard.publishing.partitioning import (
 )
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.mirror import MirroredTopic
-    from callboard.actors.partition.account import Account
+    from callboard.actors.clients.account import Account
+    from callboard.actors.mirror import MirroredTopic
 
 
 class PartitionChoice:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import attrs
 import trio
 
+from callboard.actors.clients.calls import record_in
 from callboard.actors.forwarding.commands import CancelDelayed, CountDelayed, ListDelayed
 from callboard.actors.kernel import ActorRef, Question
-from callboard.actors.partition.calls import record_in
 from callboard.actors.partition.commands import Read
-from callboard.actors.partition.companion_partitions.delayed_records import DELAYED, due_of
+from callboard.actors.records.delayed_records import DELAYED, due_of
 from callboard.log.errors import ActorCrashed, ActorStopped, InvalidArgument, RuntimeClosed, TopicNotFound
 from callboard.log.format.columns import FOREVER
 from callboard.log.limits import OFFSET_MAX, READ_BYTES_DEFAULT
@@ -23,8 +23,8 @@ from callboard.log.plain import each_of, is_a, items, refuse_copy, shown, whole
 from callboard.message import Receipt, Record, ScheduledReceipt, from_us, topic_id_field
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.mirror import MirroredTopic
-    from callboard.actors.partition.port import PartitionPort
+    from callboard.actors.clients.port import PartitionPort
+    from callboard.actors.mirror import MirroredTopic
     from callboard.log.format.columns import Columns
     from callboard.session import Session
 

@@ -12,7 +12,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
 from callboard.actors.catalog.commands import EnableDelays
-from callboard.actors.partition.companion_partitions.delayed_records import (
+from callboard.actors.records.delayed_records import (
     DueTime,
     check_no_due,
     waiting_columns,
@@ -26,7 +26,7 @@ from callboard.publishing.columns import of_message
 from callboard.publishing.parts import Part
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.mirror import MirroredTopic
+    from callboard.actors.mirror import MirroredTopic
     from callboard.publishing.columns import Unpacked
     from callboard.session import Session
 

@@ -10,8 +10,8 @@ from callboard.log.errors import CallboardError, PartialPublish
 from callboard.message import Receipt, Receipts, StoredRange, WaitingRange, stored_ranges
 
 if TYPE_CHECKING:
-    from callboard.actors.partition.companion_partitions.delayed_records import DueTime
-    from callboard.actors.partition.port import PartitionPort
+    from callboard.actors.clients.port import PartitionPort
+    from callboard.actors.records.delayed_records import DueTime
     from callboard.log.format.columns import Columns
 
 Outcome = Sequence[StoredRange] | CallboardError

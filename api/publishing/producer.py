@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import attrs
 import trio
 
+from callboard.actors.clients.port import PartitionPort
 from callboard.actors.kernel import Gathering
 from callboard.actors.names import check_name
 from callboard.actors.partition.commands import (
@@ -28,7 +29,6 @@ from callboard.actors.partition.commands import (
     ProducerChanges,
     PublishMany,
 )
-from callboard.actors.partition.port import PartitionPort
 from callboard.log.errors import (
     CallboardError,
     DiskFull,

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from callboard.actors.catalog.mirror import MirroredTopic
-from callboard.actors.partition.account import Account
+from callboard.actors.clients.account import Account
+from callboard.actors.clients.port import PartitionPort
+from callboard.actors.mirror import MirroredTopic
 from callboard.actors.partition.commands import LEVELS, Guard, Level, PublishMany, PublishOne
-from callboard.actors.partition.port import PartitionPort
 from callboard.log.errors import CallboardError, InvalidArgument, MessageTooLarge
 from callboard.log.format.columns import Columns
 from callboard.log.limits import KEY_BYTES_MAX

@@ -29,8 +29,8 @@ from callboard.publishing.publisher import publisher_of
 from callboard.reports.figures import ScheduleStatistics, schedule_statistics
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.mirror import MirroredSchedule, MirroredTopic
     from callboard.actors.kernel import Question
+    from callboard.actors.mirror import MirroredSchedule, MirroredTopic
     from callboard.session import Session
 
 Missed = Literal["latest", "all", "skip"]

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
+from callboard.actors.clients.account import Account
 from callboard.actors.kernel import Reply
-from callboard.actors.partition.account import Account
 from callboard.actors.partition.commands import Level, PublishMany, PublishOne
 from callboard.log.errors import ActorStopped, CallboardError, MailboxFull, RuntimeClosed, TopicNotFound
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.mirror import MirroredTopic
+    from callboard.actors.clients.port import PartitionPort
     from callboard.actors.kernel import Question
-    from callboard.actors.partition.port import PartitionPort
+    from callboard.actors.mirror import MirroredTopic
 
 A = TypeVar("A")
 TELLS_PER_PASS: Final = 32

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
-from callboard.actors.catalog.mirror import MirroredTopic
 from callboard.actors.kernel import ActorRef, Question
+from callboard.actors.mirror import MirroredTopic
 from callboard.actors.partition.commands import Describe, Flush, PartitionStatistics, Read
 from callboard.asking import ask_again
 from callboard.log.limits import READ_BYTES_DEFAULT

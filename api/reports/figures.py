@@ -20,9 +20,9 @@ from callboard.log.errors import InvalidArgument
 from callboard.message import from_us
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.mirror import MirroredSchedule
-    from callboard.actors.partition.companion_partitions.outbox import Outbox
-    from callboard.actors.partition.port import PartitionPort
+    from callboard.actors.clients.port import PartitionPort
+    from callboard.actors.companions import Outbox
+    from callboard.actors.mirror import MirroredSchedule
     from callboard.actors.recurring.spec import Zones
 
 

@@ -31,10 +31,10 @@ from callboard.reports.figures import (
 )
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.mirror import Mirror
-    from callboard.actors.catalog.state import GroupRecord
+    from callboard.actors.catalog.commands import GroupRecord
+    from callboard.actors.clients.port import PartitionPort
     from callboard.actors.kernel import ActorRef
-    from callboard.actors.partition.port import PartitionPort
+    from callboard.actors.mirror import Mirror
 
 UNKNOWN: Final = GroupStatistics(
     group_id=0,

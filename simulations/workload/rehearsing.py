@@ -15,9 +15,9 @@ from typing import Any, Final
 import attrs
 import trio
 
-from callboard.actors.catalog.state import GroupRecord, TopicRecord
-from callboard.actors.partition.choice.addressing import FOR_GROUP
+from callboard.actors.catalog.commands import GroupRecord, TopicRecord
 from callboard.actors.settings import GroupSettings, TopicSettings
+from callboard.actors.source_ids import FOR_GROUP
 from callboard.consumer.handler_calls import Handler
 from callboard.log.errors import GroupNotFound, InvalidArgument
 from callboard.log.format.columns import Columns

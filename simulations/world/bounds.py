@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from callboard.actors.clients.account import Account
 from callboard.actors.delivery.invariants import check_all
 from callboard.actors.delivery.receipts import OFFSET_END
-from callboard.actors.partition.account import Account
 from callboard.actors.partition.choice.priorities import PriorityOrder
 from callboard.actors.partition.choice.record_window import RECORDS_LEAST
 from callboard.actors.timers.commands import LOOK_S, NEVER, TICK_MAX, TICKS, WHEEL

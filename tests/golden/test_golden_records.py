@@ -18,9 +18,9 @@ import pytest
 from callboard.actors.catalog import state as catalog
 from callboard.actors.catalog.state import CatalogState
 from callboard.actors.delivery.events import FIELDS, KINDS, GroupEvents
-from callboard.actors.partition.companion_partitions.delayed_records import DueTime, due_of
-from callboard.actors.partition.companion_partitions.outbox_records import Addressed, Target, addressed
 from callboard.actors.partition.group_states import GroupStates
+from callboard.actors.records.delayed_records import DueTime, due_of
+from callboard.actors.records.outbox_records import Addressed, Target, addressed
 from callboard.log.errors import FormatTooNew
 from callboard.log.format.columns import FOREVER
 

@@ -10,8 +10,7 @@ from typing import Any, assert_type
 import attrs
 
 import callboard
-from callboard.actors.catalog.commands import ConsumerAdmission, EnsureGroup, ListGroups
-from callboard.actors.catalog.state import GroupRecord
+from callboard.actors.catalog.commands import ConsumerAdmission, EnsureGroup, GroupRecord, ListGroups
 from callboard.actors.delivery.receipts import Settlement
 from callboard.actors.kernel import ActorRef
 from callboard.actors.partition import commands as c

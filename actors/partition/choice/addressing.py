@@ -13,11 +13,9 @@ from typing import Final
 
 from callboard.actors.delivery.receipts import OffsetRange
 from callboard.actors.partition.choice.expiry import without
-from callboard.actors.partition.publishing.source_ids import REDRIVE_EPOCH
+from callboard.actors.source_ids import FOR_GROUP, REDRIVE_EPOCH
 from callboard.log.format.columns import Columns
 
-FOR_GROUP: Final = "callboard-for-group"
-"""The header: the id of the only group that is delivered the record."""
 NAME: Final = FOR_GROUP.encode()
 
 

@@ -40,7 +40,7 @@ from typing import Final
 
 import attrs
 
-from callboard.actors.partition.publishing.source_ids import REDRIVE_EPOCH, SCHEDULE_EPOCH
+from callboard.actors.source_ids import REDRIVE_EPOCH, SCHEDULE_EPOCH
 from callboard.log.errors import InvalidArgument, ProducerFenced, SequenceOutOfOrder
 from callboard.log.format.columns import ProducerRun
 from callboard.log.format.stamps import Stamps

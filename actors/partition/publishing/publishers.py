@@ -38,9 +38,9 @@ from callboard.actors.partition.commands import (
 )
 from callboard.actors.partition.publishing.admission import Admission
 from callboard.actors.partition.publishing.producers import KnownProducer, Run
-from callboard.actors.partition.publishing.source_ids import SCHEDULE_EPOCH, SOURCE_EPOCH
 from callboard.actors.partition.queues import Appends, Sequencer
 from callboard.actors.partition.spec import PartitionSpec
+from callboard.actors.source_ids import SCHEDULE_EPOCH, SOURCE_EPOCH
 from callboard.log.errors import DiskFull, LogCorrupt, PublishFailed, StorageError, lacks_space
 from callboard.log.format.fields import CBOR_ERRORS, too_new, unknown_fields
 from callboard.log.format.segment import UNBOUND, identity_of

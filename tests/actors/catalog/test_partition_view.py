@@ -9,9 +9,9 @@ import pytest
 
 from callboard.actors.catalog.commands import PartitionStands
 from callboard.actors.catalog.partition_view import PartitionView
+from callboard.actors.clients.port import PartitionPort
 from callboard.actors.kernel import ActorSystem, MailboxSpec, notify_all
 from callboard.actors.partition.commands import FilesOpened, OpeningWaits, StateChanged
-from callboard.actors.partition.port import PartitionPort
 from callboard.log.errors import DiskFull, StorageError
 from callboard.simulations.clock import VirtualClock
 from callboard.simulations.entropy import SeededEntropy

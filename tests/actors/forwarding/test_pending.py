@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from callboard.actors.forwarding.pending import Pending
-from callboard.actors.partition.companion_partitions.delayed_records import DELAY, INSTANT, DueTime
+from callboard.actors.records.delayed_records import DELAY, INSTANT, DueTime
 from callboard.actors.timers.commands import NEVER
 
 WALL = 1_700_000_000_000_000

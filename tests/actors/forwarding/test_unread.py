@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from callboard.actors.delivery.receipts import merged
 from callboard.actors.forwarding.unread import Unread
-from callboard.actors.partition.companion_partitions.delayed_records import DELAYED, DueTime, moments_of
+from callboard.actors.records.delayed_records import DELAYED, DueTime, moments_of
 from callboard.log.format.columns import Columns
 
 

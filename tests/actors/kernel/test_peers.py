@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from trio.testing import wait_all_tasks_blocked
 
+from callboard.actors.clients.port import unavailable
 from callboard.actors.kernel import (
     Actor,
     ActorSystem,
@@ -24,7 +25,6 @@ from callboard.actors.kernel import (
     watch_marks,
 )
 from callboard.actors.kernel.wire import DescribedError, Wire
-from callboard.actors.partition.port import unavailable
 from callboard.log.errors import InvalidArgument, MailboxFull
 from callboard.log.limits import STEP_ITEMS
 from callboard.simulations.clock import VirtualClock

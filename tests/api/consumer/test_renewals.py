@@ -8,9 +8,9 @@ from typing import Any
 import attrs
 import trio
 
+from callboard.actors.clients.port import PartitionPort
 from callboard.actors.kernel import Actor, Batch, MailboxSpec, Reply
 from callboard.actors.partition.commands import Extend
-from callboard.actors.partition.port import PartitionPort
 from callboard.actors.timers.timer_wheel import TimerCounts, TimerWheel
 from callboard.actors.timing import Timers, WheelAddress
 from callboard.log.errors import ActorCrashed, GroupNotFound

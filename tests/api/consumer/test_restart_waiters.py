@@ -6,10 +6,10 @@ import gc
 
 import pytest
 
+from callboard.actors.clients.account import Account
+from callboard.actors.clients.port import PartitionPort
 from callboard.actors.kernel import ActorSystem, MailboxSpec, notify_all
-from callboard.actors.partition.account import Account
 from callboard.actors.partition.commands import StateChanged
-from callboard.actors.partition.port import PartitionPort
 from callboard.consumer.notices import AwaitedPartitions
 from callboard.simulations.clock import VirtualClock
 from callboard.simulations.entropy import SeededEntropy

@@ -8,8 +8,8 @@ import pytest
 import trio
 
 import callboard
+from callboard.actors.clients.calls import PartitionCalls
 from callboard.actors.forwarding import waiting_records
-from callboard.actors.partition.calls import PartitionCalls
 
 
 async def reject_all(topic: Any, group: str = "billing", **settings: Any) -> None:

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 import callboard
-from callboard.actors.partition.budget import Budget
+from callboard.actors.clients.budget import Budget
 from callboard.simulations.clock import VirtualClock
 from callboard.simulations.disk.memory_disk import MemoryDisk
 

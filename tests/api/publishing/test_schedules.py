@@ -12,10 +12,10 @@ import trio
 
 import callboard
 from callboard.actors import retry_pauses
+from callboard.actors.clients.calls import PartitionCalls
 from callboard.actors.kernel import ActorRef
-from callboard.actors.partition.calls import PartitionCalls
 from callboard.actors.partition.commands import PublishMany
-from callboard.actors.partition.publishing.source_ids import SCHEDULE_EPOCH
+from callboard.actors.source_ids import SCHEDULE_EPOCH
 from callboard.log import limits
 from callboard.log.errors import (
     ActorCrashed,

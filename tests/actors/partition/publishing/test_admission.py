@@ -26,8 +26,8 @@ from callboard.actors.partition.publishing.producers import (
     heard,
 )
 from callboard.actors.partition.publishing.publishers import decode_in_steps, encode_in_steps
-from callboard.actors.partition.publishing.source_ids import SOURCE_EPOCH
 from callboard.actors.partition.queues import Appends, Sequencer
+from callboard.actors.source_ids import SOURCE_EPOCH
 from callboard.log.errors import (
     CallboardError,
     FormatTooNew,

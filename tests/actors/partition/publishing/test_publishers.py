@@ -20,7 +20,7 @@ from callboard.actors.partition.commands import (
 )
 from callboard.actors.partition.publishing.admission import Admission
 from callboard.actors.partition.publishing.publishers import PUBLISHERS_NAME, decode_in_steps
-from callboard.actors.partition.publishing.source_ids import SOURCE_EPOCH
+from callboard.actors.source_ids import SOURCE_EPOCH
 from callboard.log.format.columns import Columns
 from callboard.log.limits import Limits
 from callboard.log.offline.repair import repair_directory

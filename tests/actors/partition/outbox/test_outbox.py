@@ -14,15 +14,15 @@ from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
 from callboard.actors.partition.carried import Carried
 from callboard.actors.partition.commands import OutboxEntry
-from callboard.actors.partition.companion_partitions.outbox_entries import (
-    OutboxEntries,
-    as_ranges,
-    from_ranges,
-)
 from callboard.actors.partition.core import PartitionCore
 from callboard.actors.partition.deliveries import CoreOptions
 from callboard.actors.partition.group_records import SENT
 from callboard.actors.partition.group_states import GIVEN_PER_RECORD, GroupStates, above_lost
+from callboard.actors.partition.outbox.entries import (
+    OutboxEntries,
+    as_ranges,
+    from_ranges,
+)
 from callboard.log.errors import JournalInvalid, OutboxFull
 from callboard.log.limits import Limits
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.actors.partition.companion_partitions.delayed_records import (
+from callboard.actors.records.delayed_records import (
     DELAYED,
     INSTANT,
     DueTime,
@@ -17,7 +17,7 @@ from callboard.actors.partition.companion_partitions.delayed_records import (
     moved,
     waiting_columns,
 )
-from callboard.actors.partition.publishing.source_ids import SOURCE_EPOCH, of_delays
+from callboard.actors.source_ids import SOURCE_EPOCH, of_delays
 from callboard.log.format.columns import FOREVER, Columns
 from callboard.log.format.frame import encode_frame
 

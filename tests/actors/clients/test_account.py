@@ -9,8 +9,8 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 import callboard
-from callboard.actors.partition.account import Account
-from callboard.actors.partition.calls import PartitionCalls
+from callboard.actors.clients.account import Account
+from callboard.actors.clients.calls import PartitionCalls
 from callboard.actors.partition.commands import Level, PublishMany
 from callboard.actors.timing import Timers
 from callboard.log.format.columns import Columns

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from callboard.actors.partition.publishing.source_ids import SOURCE_EPOCH
+from callboard.actors.source_ids import SOURCE_EPOCH
 from callboard.log.format.columns import Columns
 
 NONE: Final = -(2**63)

@@ -15,8 +15,7 @@ from typing import Final
 import attrs
 
 from callboard.actors.delivery.dead_letters import StoredLetter
-from callboard.actors.partition.choice.addressing import FOR_GROUP
-from callboard.actors.partition.publishing.source_ids import SOURCE_EPOCH, of_dead_letters
+from callboard.actors.source_ids import FOR_GROUP, SOURCE_EPOCH, of_dead_letters
 from callboard.log.format.columns import Columns
 
 TOPIC: Final = "callboard-topic"

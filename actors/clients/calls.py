@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from callboard.actors.clients.account import Account
+from callboard.actors.clients.port import REFUSING
 from callboard.actors.partition import commands as c
-from callboard.actors.partition.account import Account
-from callboard.actors.partition.port import REFUSING
 from callboard.log.errors import ActorCrashed, ActorStopped, CallboardError, MailboxFull, StorageError
 
 if TYPE_CHECKING:
+    from callboard.actors.clients.port import PartitionPort
     from callboard.actors.kernel import Question
-    from callboard.actors.partition.port import PartitionPort
     from callboard.actors.timing import Timers
     from callboard.log.format.columns import Columns
 

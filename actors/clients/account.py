@@ -22,32 +22,25 @@ AC2  The records that a client did not await are each stored, or counted with th
 
 from __future__ import annotations
 
-import enum
 from typing import TYPE_CHECKING, Final, Protocol
 from weakref import WeakKeyDictionary
 
+from callboard.actors.clients.budget import Budget
+from callboard.actors.clients.port import REFUSING, unavailable
 from callboard.actors.kernel import Failed, Peer, Terminated
-from callboard.actors.partition.budget import Budget
 from callboard.actors.partition.commands import (
+    ClientNews,
     LeasesEnded,
     OpenAccount,
     Returned,
     StateChanged,
     Wanted,
 )
-from callboard.actors.partition.port import REFUSING, unavailable
 
 if TYPE_CHECKING:
+    from callboard.actors.clients.port import PartitionPort
     from callboard.actors.partition.commands import PartitionCommand
-    from callboard.actors.partition.port import PartitionPort
     from callboard.log.errors import CallboardError
-
-
-class ClientNews(enum.Enum):
-    """What a client has news of, for the partition."""
-
-    JOINED = enum.auto()
-    WANTED = enum.auto()
 
 
 OPENING: Final = frozenset({"starting", "recovering", "restarting", "full"})

@@ -26,8 +26,8 @@ import struct
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from callboard.actors.partition.companion_partitions.delayed import waiting_folder
-from callboard.actors.partition.companion_partitions.source_records import packable, source_records, unpacked
+from callboard.actors.companions import waiting_folder
+from callboard.actors.records.source_records import packable, source_records, unpacked
 from callboard.log.format.columns import Columns
 
 HEADER: Final = "callboard-outbox"
@@ -42,7 +42,7 @@ class Target(NamedTuple):
     topic_id: str
     partition: int
     waits: bool = False
-    """Whether they are for its waiting partition (`callboard.actors.partition.companion_partitions.delayed`)."""
+    """Whether they are for its waiting partition (`callboard.actors.companions`)."""
 
     def __str__(self) -> str:
         """As a path says it, below `topics`."""

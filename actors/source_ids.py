@@ -17,6 +17,8 @@ SCHEDULE_EPOCH: Final = SOURCE_EPOCH - 1
 """The same for one that is a schedule: an actor that knows all schedules can have all others forgotten."""
 REDRIVE_EPOCH: Final = SCHEDULE_EPOCH - 1
 """Of a producer that redrives one dead letter, and of no other."""
+FOR_GROUP: Final = "callboard-for-group"
+"""A header of what is redriven: the id of the only group that is delivered the record."""
 
 
 def of_dead_letters(topic_id: str, partition: int, group_id: int, numbering: int) -> int:

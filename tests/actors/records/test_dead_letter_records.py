@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.actors.delivery.dead_letters import StoredLetter
-from callboard.actors.partition.companion_partitions.dead_letter_records import Found, Origin, forwarded
-from callboard.actors.partition.publishing.source_ids import (
+from callboard.actors.records.dead_letter_records import Found, Origin, forwarded
+from callboard.actors.source_ids import (
     SOURCE_EPOCH,
     of_dead_letters,
     of_delays,

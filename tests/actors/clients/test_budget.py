@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
-from callboard.actors.partition.budget import Budget
+from callboard.actors.clients.budget import Budget
 
 LIMIT = 10
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.actors.partition.companion_partitions.outbox_records import (
+from callboard.actors.records.outbox_records import (
     FORM,
     HEADER,
     Addressed,
@@ -15,7 +15,7 @@ from callboard.actors.partition.companion_partitions.outbox_records import (
     payload_columns,
     published,
 )
-from callboard.actors.partition.publishing.source_ids import SOURCE_EPOCH, of_outbox
+from callboard.actors.source_ids import SOURCE_EPOCH, of_outbox
 
 TIMES = st.none() | st.integers(-(2**62), 2**63 - 1)
 

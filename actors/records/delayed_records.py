@@ -26,7 +26,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from callboard.actors.partition.companion_partitions.source_records import packable, source_records, unpacked
+from callboard.actors.records.source_records import packable, source_records, unpacked
 from callboard.log.errors import InvalidArgument
 from callboard.log.format.columns import Columns, set_headers
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from callboard.actors.kernel.failures import describe
+from callboard.actors.names import label_of
 from callboard.log.errors import PartitionUnavailable
 from callboard.log.limits import PENDING_BYTES_MAX
 
@@ -23,11 +24,6 @@ REMEDIES: Final = {
     "stuck": "The disk does not answer; the partition heals by itself when it does.",
     "failed": "It crashed more often than its supervisor allows; look at `callboard tree`, then restart it.",
 }
-
-
-def label_of(topic: str, index: int, holds: str) -> str:
-    """How messages name a partition: `orders/2`, and one that `holds` something besides, `orders/2 (delayed)`."""
-    return f"{topic}/{index} ({holds})" if holds else f"{topic}/{index}"
 
 
 def unavailable(

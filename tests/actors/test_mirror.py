@@ -7,7 +7,7 @@ from typing import Any
 import trio
 
 from callboard.actors.catalog.commands import CatalogStands, GroupStands, TopicStands
-from callboard.actors.catalog.mirror import Mirror
+from callboard.actors.mirror import Mirror
 from callboard.actors.settings import GroupSettings, TopicSettings
 from callboard.simulations.insides import directory_of
 

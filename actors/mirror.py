@@ -32,10 +32,9 @@ from callboard.actors.catalog.commands import (
     TopicDeleted,
     TopicStands,
 )
+from callboard.actors.clients.port import REFUSING, PartitionPort, unavailable
+from callboard.actors.companions import DELAYED, OUTBOX, Outbox, outbox_folder, waiting_folder
 from callboard.actors.kernel import Began, Failed, Peer, Terminated
-from callboard.actors.partition.companion_partitions.delayed import DELAYED, waiting_folder
-from callboard.actors.partition.companion_partitions.outbox import OUTBOX, Outbox, outbox_folder
-from callboard.actors.partition.port import REFUSING, PartitionPort, unavailable
 from callboard.actors.recurring.commands import ScheduleStands, TopicSchedules
 
 if TYPE_CHECKING:

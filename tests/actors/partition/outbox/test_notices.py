@@ -7,7 +7,7 @@ from typing import Any
 from callboard.actors.kernel import ActorSystem, Batch, MailboxSpec
 from callboard.actors.partition import effects as e
 from callboard.actors.partition.commands import PublishesWait
-from callboard.actors.partition.companion_partitions.outbox_notices import OutboxNotices
+from callboard.actors.partition.outbox.notices import OutboxNotices
 from callboard.actors.partition.spec import PartitionSpec
 from callboard.actors.settings import TopicSettings
 from callboard.simulations.clock import VirtualClock

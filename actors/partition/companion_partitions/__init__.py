@@ -1,1 +1,0 @@
-"""Companion partitions: the waiting partition (delayed records) and the outbox (what acks publish)."""

@@ -18,16 +18,17 @@ import attrs
 from callboard.log.errors import ConfigurationError
 from callboard.simulations.faults import FaultSpace, Plan
 from callboard.simulations.world import World
+from callboard.testing.crashes import CRASHES
 from callboard.testing.search import search
-from callboard.testing.session import CURRENT, RequestedRun
-from callboard.testing.trial import CRASHES, SEEDS, Escapes, Trial, Workload, trial_problems
+from callboard.testing.session import current_call
+from callboard.testing.trial import SEEDS, Escapes, Trial, TrialSettings, Workload
 
-Body = Callable[..., Awaitable[object]]
+AsyncTest = Callable[..., Awaitable[object]]
 Test = Callable[..., None]
 
 
 @overload
-def simulate(body: Body, /) -> Test: ...
+def simulate(body: AsyncTest, /) -> Test: ...
 
 
 @overload
@@ -39,11 +40,11 @@ def simulate(
     within: float | None = None,
     workload: Workload | None = None,
     escapes: Escapes = "refuse",
-) -> Callable[[Body], Test]: ...
+) -> Callable[[AsyncTest], Test]: ...
 
 
 def simulate(
-    body: Body | None = None,
+    body: AsyncTest | None = None,
     /,
     *,
     seeds: int = SEEDS,
@@ -52,7 +53,7 @@ def simulate(
     within: float | None = None,
     workload: Workload | None = None,
     escapes: Escapes = "refuse",
-) -> Test | Callable[[Body], Test]:
+) -> Test | Callable[[AsyncTest], Test]:
     """Run the test `async def test_x(world, ...)` in a simulated world, once for each of `seeds` seeds: 0, 1, 2, ...
 
     - `faults`: what may go wrong. By default the power of each machine that the test boots may be cut, or its process
@@ -75,16 +76,12 @@ def simulate(
     Importing the module raises `ConfigurationError` with every problem of the decorator.
     """
 
-    settings = {
-        "faults": faults,
-        "scheduler": scheduler,
-        "within": within,
-        "workload": workload,
-        "escapes": escapes,
-    }
+    settings = TrialSettings(
+        faults=faults, scheduler=scheduler, within=within, workload=workload, escapes=escapes
+    )
 
-    def decorate(body: Body) -> Test:
-        problems = _body_problems(body, workload) + trial_problems(seeds=seeds, **settings)
+    def decorate(body: AsyncTest) -> Test:
+        problems = _body_problems(body, workload) + settings.problems(seeds)
         if problems:
             raise ConfigurationError(
                 f"@simulate on {getattr(body, '__qualname__', body)!s}: {'; '.join(problems)}.",
@@ -95,9 +92,9 @@ def simulate(
     return decorate if body is None else decorate(body)
 
 
-def _test(body: Body, seeds: int, settings: dict[str, Any]) -> Test:
+def _test(body: AsyncTest, seeds: int, settings: TrialSettings) -> Test:
     signature = inspect.signature(body)
-    ours = {"world", "workload"} if settings["workload"] is not None else {"world"}
+    ours = {"world", "workload"} if settings.workload is not None else {"world"}
     theirs = [parameter for name, parameter in signature.parameters.items() if name not in ours]
     signature = signature.replace(parameters=theirs)
 
@@ -106,19 +103,24 @@ def _test(body: Body, seeds: int, settings: dict[str, Any]) -> Test:
         __tracebackhide__ = True
         arguments = signature.bind(*given, **named).arguments
 
-        async def main(world: World, drawn: Any) -> None:
+        async def run_body(world: World, drawn: Any) -> None:
             own = {"world": world, "workload": drawn}
             await body(**{name: own[name] for name in ours}, **arguments)
 
-        trial = Trial(name=body.__name__, file=body.__code__.co_filename, body=main, **settings)
-        if isinstance(plan := arguments.get("plan"), Plan):
-            trial = attrs.evolve(trial, faults=plan)
-        asked = CURRENT.get() or RequestedRun()
-        for point in _points_in(body):
-            asked.points.setdefault(point, 0)
-        search(trial, asked.only(seeds), asked)
-        if isinstance(plan, Plan):  # one of many: others may meet what this does not
-            asked.faults.clear()
+        plan = arguments.get("plan")
+        is_argument = isinstance(plan, Plan)
+        trial = Trial(
+            name=body.__name__,
+            file=body.__code__.co_filename,
+            body=run_body,
+            settings=attrs.evolve(settings, faults=plan) if is_argument else settings,
+        )
+        options, hits = current_call()
+        found = search(trial, options.seeds_to_run(seeds), options)
+        if is_argument:  # one plan of many: others may meet what this does not
+            found.planned_faults.clear()
+        hits.points.update(dict.fromkeys(_points_in(body), 0))  # listed even if no run came to them
+        hits.add(found)
 
     test.__signature__ = signature  # type: ignore[attr-defined]
     # If a whole module or class is marked for pytest-trio, this says that the test is wrapped already.

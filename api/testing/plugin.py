@@ -5,12 +5,12 @@ pytest loads it in every run wherever Callboard is installed, so it imports almo
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from callboard.testing.session import CURRENT, RequestedRun
+from callboard.testing.session import CURRENT, Hits, RunOptions, SimulatedCall
 
 if TYPE_CHECKING:
     from callboard.testing.simulation import Simulation
@@ -63,35 +63,46 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Pass the options and the test's name to a simulated test, and report the points that it never hit."""
+    """Pass the options and the test's name to a simulated test, and report what it never hit."""
     __tracebackhide__ = True
     option = item.config.getoption
-    asked = RequestedRun(
+    options = RunOptions(
         _node(item),
         seeds=option("--callboard-seeds"),
         seed=option("--callboard-seed"),
         report=option("--callboard-report"),
         twice=option("--callboard-check-determinism"),
     )
-    token = CURRENT.set(asked)
+    hits = Hits()
+    token = CURRENT.set(SimulatedCall(options, hits))
     try:
         result = yield
     finally:
         CURRENT.reset(token)
-    missed = tuple(name for name, hits in asked.points.items() if not hits and asked.seed is None)
-    unmet = tuple(name for name, hits in asked.faults.items() if not hits and asked.seed is None)
-    if unmet:
-        item.warn(pytest.PytestWarning(_unmet(unmet)))
-    if missed:
-        item.user_properties.extend((NEVER_HIT, name) for name in missed)
-        if option("--callboard-strict"):
-            raise _never_hit(missed)
-    if unmet and asked.is_planned and option("--callboard-strict"):
-        raise _never_met(unmet)
+    if options.seed is None:  # one seed alone says nothing about what others hit
+        _report_missed(item, hits, is_strict=option("--callboard-strict"))
     return result
 
 
-def _unmet(kinds: tuple[str, ...]) -> str:
+def _report_missed(item: pytest.Item, hits: Hits, *, is_strict: bool) -> None:
+    """Say what no seed hit: in the summary, by a warning and, in a strict run, by failing the test."""
+    __tracebackhide__ = True
+    points = _missed(hits.points)
+    drawn, planned = sorted(_missed(hits.drawn_faults)), sorted(_missed(hits.planned_faults))
+    if drawn or planned:
+        item.warn(pytest.PytestWarning(_faults_warning((*drawn, *planned))))
+    item.user_properties.extend((NEVER_HIT, name) for name in points)
+    if points and is_strict:
+        raise _points_error(tuple(points))
+    if planned and is_strict:
+        raise _plan_error(tuple(planned))
+
+
+def _missed(hits: Mapping[str, int]) -> list[str]:
+    return [name for name, count in hits.items() if not count]
+
+
+def _faults_warning(kinds: tuple[str, ...]) -> str:
     return (
         f"no seed met these faults of the test: {', '.join(kinds)}. Either what they need is not there (a machine that "
         "boots, actors, tasks or files of the names that the space has), or it takes more seeds, or a longer test"
@@ -106,7 +117,7 @@ def _node(item: pytest.Item) -> str:
     return f"{item.path.relative_to(called_in)}::{item.nodeid.partition('::')[2]}"
 
 
-def _never_hit(points: tuple[str, ...]) -> Exception:
+def _points_error(points: tuple[str, ...]) -> Exception:
     from callboard.testing.errors import NeverHit
 
     names = ", ".join(map(repr, points[:POINTS_SHOWN]))
@@ -119,7 +130,7 @@ def _never_hit(points: tuple[str, ...]) -> Exception:
     )
 
 
-def _never_met(kinds: tuple[str, ...]) -> Exception:
+def _plan_error(kinds: tuple[str, ...]) -> Exception:
     from callboard.testing.errors import NeverHit
 
     return NeverHit(

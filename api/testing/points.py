@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from callboard.simulations.world import World
 
 CALLABLES = (types.FunctionType, types.MethodType, types.BuiltinFunctionType)
-"""What is never meant as a condition."""
+"""Always true, and never meant as a condition."""
 LOOK_EVERY_S = 0.01
 """How often `eventually` checks its predicate outside a world."""
 
@@ -40,7 +40,7 @@ def sometimes(name: str, condition: bool = True) -> None:
 
 
 def always(condition: bool, words: str) -> None:
-    """Demand `condition`, in a simulated world and outside; `words` say what was promised.
+    """Require `condition`, in a simulated world and outside; `words` say what was promised.
 
     Raises `Violation`. Unlike an `assert`, it fails the run in a world even when the code under test, or a supervisor,
     catches the exception.
@@ -60,8 +60,8 @@ async def eventually(predicate: Callable[[], bool], *, within: float, words: str
     _check_words("eventually", "words", words)
     if not callable(predicate) or inspect.iscoroutinefunction(predicate):
         raise InvalidArgument(
-            f"eventually(predicate={predicate!r:.100}): wants a plain function without arguments that returns a truth, "
-            "such as `lambda: done`. An async one cannot be asked: let a task set a variable."
+            f"eventually(predicate={predicate!r:.100}): wants a plain function without arguments that returns a bool, "
+            "such as `lambda: done`. An async function cannot be checked: let a task set a variable."
         )
     world = _world()
     if world is not None:
@@ -87,22 +87,24 @@ def note(words: str, **fields: object) -> None:
 
 def _check_words(function: str, argument: str, given: object) -> None:
     if not isinstance(given, str):
-        raise InvalidArgument(f"{function}({argument}={given!r:.100}): wants text that says what is meant.")
+        raise InvalidArgument(f"{function}({argument}={given!r:.100}): wants text.")
 
 
 def _check_truth(function: str, condition: object) -> None:
-    """What is always true by itself, a function or a coroutine, was meant to be called or awaited."""
+    """Refuse a function or a coroutine: it is always true, and was meant to be called or awaited."""
     if isinstance(condition, types.CoroutineType):
         condition.close()
-        raise InvalidArgument(f"{function}(condition={condition!r:.100}): is a coroutine. Await it first.")
+        raise InvalidArgument(
+            f"{function}(condition={condition!r:.100}): is a coroutine, which is always true. Await it first."
+        )
     if isinstance(condition, CALLABLES):
         raise InvalidArgument(
-            f"{function}(condition={condition!r:.100}): is a function. Call it: a condition is a truth."
+            f"{function}(condition={condition!r:.100}): is a function, which is always true. Call it."
         )
 
 
 def _world() -> World | None:
-    """The world that the current task runs in. Where none can be, the simulator was never imported."""
+    """The world that the current task runs in. Without the simulator there is none, and this does not import it."""
     module = sys.modules.get("callboard.simulations.world.world")
     found: World | None = None if module is None else module.CURRENT.get()
     return found

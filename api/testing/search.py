@@ -5,264 +5,266 @@ A failure is shrunk to fewer faults, a smaller workload and a simpler schedule, 
 
 from __future__ import annotations
 
-import re
-import shlex
 import time
-import traceback
-from collections.abc import Iterable, Sequence
-from types import TracebackType
+from collections.abc import Sequence
+from typing import Final, Literal
 
 import attrs
 
 from callboard.actors.kernel.durable import DurableActor
-from callboard.simulations.faults import Plan
+from callboard.simulations.faults import FaultSpace, Plan
 from callboard.simulations.search.coverage import points
 from callboard.simulations.search.differences import first_difference
 from callboard.simulations.search.replay import shown_workload, words_of
 from callboard.simulations.search.shrink import Case, RunBudget, shrink
 from callboard.simulations.search.story import tell
-from callboard.simulations.violations import Violation
 from callboard.simulations.world import Run, Tape
-from callboard.simulations.world.trace import clean
+from callboard.testing.beside_hypothesis import is_control, is_in_hypothesis
+from callboard.testing.crashes import NO_PASSINGS, Passings, passings_of
 from callboard.testing.errors import NotRepeatable
-from callboard.testing.guard import is_control, is_drawing
+from callboard.testing.failures import exact_kind_of, kind_of, without_machinery
 from callboard.testing.reports import write_report
-from callboard.testing.session import RequestedRun
-from callboard.testing.trial import Trial, points_passed
+from callboard.testing.session import Hits, RunOptions
+from callboard.testing.trial import Trial
 
-MACHINERY = ("trio.", "outcome", "callboard.simulations.", "callboard.testing.")
-UNCONTROLLED = (
+UNCONTROLLED: Final = (
     "Something that the simulator does not control decides: sets ordered by identity, threads, real time, state that "
-    "one run leaves to the next in globals or fixtures. "
+    "one run leaves to the next in globals or fixtures."
 )
-NUMBER = re.compile(r"\d+(\.\d+)?")
-TICKS_MAX = 2_000_000
-"""Scheduler ticks of all attempts together, about ten to twenty seconds: the usual end, so that the same failure always
-shrinks to the same result."""
-SHRINK_S = 60.0
-"""As `callboard simulate --shrink-seconds`. What takes no ticks counts here: a large workload that is drawn anew."""
-TRACED_TICKS_MAX = 100_000
-"""Of a run that took more the traces of two runs are not compared: they are large."""
-LEAST_TICKS = 100_000
-"""The minimum of an attempt's limit."""
-
-
-def search(trial: Trial, seeds: Iterable[int], asked: RequestedRun) -> None:
-    """Run the trial under each seed; raises the first failure, with a note that explains it."""
-    __tracebackhide__ = True
-    passed: dict[str, int] = {}
-    asked.is_planned = isinstance(trial.faults, Plan)
-    is_first = True
-    for seed in seeds:
-        try:
-            case = trial.case(seed, passed)
-            run = trial.run(seed, case, trace="digest" if asked.twice else "off")
-            if is_first and trial.is_aimed and (run.boots or run.virtual_s):
-                # It had no faults yet, as seed 0 never has: from what that seed passes all others draw theirs.
-                passed = points_passed(run if seed == 0 else trial.run(0, trial.case(0)))
-                if seed:
-                    case = trial.case(seed, passed)
-                    run = trial.run(seed, case, trace="digest" if asked.twice else "off")
-            is_first = False
-        except KeyboardInterrupt as pressed:  # pytest shows its line: that of an endless loop
-            raise without_machinery(pressed, trial.file) from None
-        for name, hits in trial.faults_met(case, run).items():
-            asked.faults[name] = asked.faults.get(name, 0) + hits
-        for name, hits in points(run.probes).items():
-            asked.points[name] = asked.points.get(name, 0) + hits
-        if run.failure is not None:
-            asked.points.clear()  # the seeds that were not run say nothing about them
-            asked.faults.clear()
-            raise _explained(trial, seed, case, run, run.failure, asked)
-        if asked.twice:
-            _compare(trial, seed, case, run, asked)
-
-
-def _compare(trial: Trial, seed: int, case: Case, run: Run, asked: RequestedRun) -> None:
-    """Run a seed that passed once more; raises `NotRepeatable` when that takes another course."""
-    again = trial.run(seed, case, trace="digest", tick_limit=_limit(run))
-    if again.trace.digest == run.trace.digest and again.failure is None:
-        return
-    failed = "" if again.failure is None else f", and the second failed ({words_of(again.failure)})"
-    raise NotRepeatable(
-        f"two runs of seed {seed} differ{failed}. {UNCONTROLLED}To look again: {way_back(asked, seed)} "
-        f"--callboard-check-determinism{_two_runs(trial, seed, case, run.ticks)}",
-        seed=seed,
-    ) from again.failure
-
-
-def _explained(
-    trial: Trial, seed: int, case: Case, run: Run, failure: BaseException, asked: RequestedRun
-) -> BaseException:
-    """What to raise for this run."""
-    if is_control(failure):
-        return failure
-    if is_drawing():  # Hypothesis runs the test again and again, and shrinks by itself
-        watched = trial.run(seed, case, watched=True)
-        found = f"It failed under seed {seed}, with scheduler {run.scheduler!r}."
-        failure.add_note(account(trial.name, watched if watched.failure else run, [found], asked))
-        return without_machinery(failure, trial.file)
-    if not _is_endless(run):
-        again = trial.run(seed, case, tick_limit=_limit(run)).failure
-        if _said(again, trial.file) != _said(failure, trial.file):
-            return _unrepeated(trial, seed, case, run, again, asked)
-    small = smallest(trial, seed, case, run)
-    if small.run.failure is None:
-        return _unrepeated(trial, seed, case, run, None, asked)
-    workload = (
-        [] if small.case.workload is None else [f"Workload: {shown_workload(repr(small.case.workload))}"]
-    )
-    every = trial.snapshot_every(seed)
-    if every is not None and small.run.boots and DurableActor.__subclasses__():
-        workload.append(f"Limits: DurableActor.snapshot_every = {every}, for classes that do not say it.")
-    found = f"Found with scheduler {run.scheduler!r}. {_shrunk(case, small)}"
-    small.run.failure.add_note(account(trial.name, small.run, [*workload, found], asked))
-    return without_machinery(small.run.failure, trial.file)
-
-
-def _unrepeated(
-    trial: Trial, seed: int, case: Case, run: Run, again: BaseException | None, asked: RequestedRun
-) -> BaseException:
-    """What to raise for a run that failed, and then did not, or with `again`."""
-    failure = run.failure
-    assert failure is not None  # noqa: S101 - it is what is explained
-    unexplained = NotRepeatable(
-        f"seed {seed} failed ({words_of(failure)}), and when it was run again it "
-        f"{'did not' if again is None else f'failed in another way ({words_of(again)})'}. "
-        f"{UNCONTROLLED}To look again: {way_back(asked, seed)}"
-        f"{_two_runs(trial, seed, case, run.ticks)}",
-        seed=seed,
-    )
-    unexplained.__cause__ = without_machinery(failure, trial.file)  # all that is known of it
-    return unexplained
-
-
-def _is_endless(run: Run) -> bool:
-    """Whether another run would take as long as this one, which is too long: usually an endless loop."""
-    return (
-        run.ticks > TICKS_MAX
-        or getattr(run.failure, "computes", False)
-        or getattr(run.failure, "abandoned", False)
-    )
-
-
-def _limit(run: Run) -> int:
-    """Ticks for another attempt: one that takes much longer is not simpler, and may never end."""
-    return 4 * run.ticks + LEAST_TICKS
-
-
-def _said(failure: BaseException | None, file: str) -> object:
-    """What two runs of one seed have in common: where it fails, and all that it says."""
-    return _kind(failure, file), "" if failure is None else clean(words_of(failure))
+TICKS_MAX: Final = 2_000_000
+"""Scheduler ticks of all attempts at shrinking together, about ten to twenty seconds. This, and not the time, usually
+ends them, so that the same failure always shrinks to the same result."""
+SHRINK_S: Final = 60.0
+"""As `callboard simulate --shrink-seconds`. It ends what takes no ticks: drawing a large workload anew."""
+TRACED_TICKS_MAX: Final = 100_000
+"""The traces of longer runs are too large to compare."""
+LEAST_TICKS: Final = 100_000
+"""What another run may take beyond a multiple of the first."""
 
 
 @attrs.frozen
-class Small:
-    """A shrunk failure: the smaller case with its schedule, and a run of it."""
+class FirstRun:
+    """A seed of a trial: the case that it drew, and the first run of it."""
+
+    trial: Trial
+    case: Case
+    run: Run
+
+    @property
+    def seed(self) -> int:
+        """The seed."""
+        return self.run.seed
+
+    @property
+    def can_go_wrong(self) -> bool:
+        """Whether a fault could have come: time passed, or there was a machine."""
+        return bool(self.run.boots or self.run.virtual_s)
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether another run would take as long as this one, which is too long: usually an endless loop."""
+        return self.run.ticks > TICKS_MAX or _computes(self.run) or _was_abandoned(self.run)
+
+    @property
+    def tick_limit(self) -> int:
+        """Of another run: one that takes much longer is not simpler, and may never end."""
+        return 4 * self.run.ticks + LEAST_TICKS
+
+    def again(self, trace: Literal["off", "digest", "full"] = "off") -> Run:
+        """Another run of the case."""
+        return self.trial.run(self.seed, self.case, trace=trace, tick_limit=self.tick_limit)
+
+    def hits(self) -> Hits:
+        """What the run hit: `sometimes` points, and faults of the kinds that the test names."""
+        hits = Hits()
+        hits.points.update(points(self.run.probes))
+        faults = self.trial.settings.faults
+        if self.trial.is_aimed:  # the test names none
+            return hits
+        kinds = hits.planned_faults if isinstance(faults, Plan) else hits.drawn_faults
+        if isinstance(faults, FaultSpace):
+            kinds.update({kind: 0 for kind, weight in faults.weights if weight > 0})
+        for index, fault in enumerate(self.case.plan.faults):
+            kinds[type(fault).__name__] += self.run.hits.get(index, 0)
+        return hits
+
+
+@attrs.frozen
+class ShrunkRun:
+    """The smallest case that fails like a first run, with its schedule, and a run of it that is watched for a story."""
 
     case: Case
     run: Run
-    runs: int
-    is_unfinished: bool = False
-    """The time was up before all had been tried."""
+    attempts: int = 0
+    """How many smaller cases were run."""
+    is_out_of_time: bool = False
+    """More would have been tried."""
 
 
-def smallest(trial: Trial, seed: int, case: Case, run: Run) -> Small:
-    """Shrink this failed run, which fails again in the same way.
+def search(trial: Trial, seeds: range, options: RunOptions) -> Hits:
+    """Run the trial under each seed, and return what they hit together.
 
-    A run that alone takes more ticks than all attempts may take, usually an endless loop, is not shrunk; nor is one
-    that computes for ever or does not end when it is asked to, as every attempt would.
+    Raises the first failure, with a note that explains it.
     """
-    if _is_endless(run):
-        return Small(case, run, 0)
-    failure = run.failure
-    wanted = _kind(failure, trial.file)
-    limit = _limit(run)
+    __tracebackhide__ = True
+    hits = Hits()
+    passings = NO_PASSINGS
+    for seed in seeds:
+        first = _first_run(trial, seed, passings, options)
+        if trial.is_aimed and seed == seeds.start and first.can_go_wrong:
+            # It had no faults yet, as seed 0 never has: what that seed passes is where all others have theirs.
+            passings = passings_of(first.run if seed == 0 else trial.run(0, trial.case(0)))
+            if seed:
+                first = _first_run(trial, seed, passings, options)
+        if first.run.failure is not None:
+            raise _explained(first, first.run.failure, options)
+        if options.twice:
+            _check_repeats(first, options)
+        hits.add(first.hits())
+    return hits
+
+
+def _first_run(trial: Trial, seed: int, passings: Passings, options: RunOptions) -> FirstRun:
+    __tracebackhide__ = True
+    try:
+        case = trial.case(seed, passings)
+        return FirstRun(trial, case, trial.run(seed, case, trace="digest" if options.twice else "off"))
+    except KeyboardInterrupt as pressed:  # pytest shows its line: that of an endless loop
+        raise without_machinery(pressed, trial.file) from None
+
+
+def _check_repeats(first: FirstRun, options: RunOptions) -> None:
+    """Run a seed that passed once more; raises `NotRepeatable` if that run differs."""
+    again = first.again(trace="digest")
+    if again.trace.digest == first.run.trace.digest and again.failure is None:
+        return
+    failed = "" if again.failure is None else f", and the second failed ({words_of(again.failure)})"
+    raise _not_repeatable(
+        first,
+        f"two runs of seed {first.seed} differ{failed}",
+        f"{options.command(first.seed)} --callboard-check-determinism",
+    ) from again.failure
+
+
+def _explained(first: FirstRun, failure: BaseException, options: RunOptions) -> BaseException:
+    """What to raise for a run that failed."""
+    trial, run = first.trial, first.run
+    if is_control(failure):
+        return failure
+    if is_in_hypothesis():  # it calls the test again and again, and shrinks by itself
+        watched = trial.run(first.seed, first.case, watched=True)
+        remark = f"It failed under seed {first.seed}, with scheduler {run.scheduler!r}."
+        failure.add_note(_note(trial, watched if watched.failure else run, [remark], options))
+        return without_machinery(failure, trial.file)
+    if not first.is_endless:
+        again = first.again().failure
+        if exact_kind_of(again, trial.file) != exact_kind_of(failure, trial.file):
+            return _unrepeated(first, failure, again, options)
+    shrunk = _shrink(first)
+    smaller = shrunk.run.failure
+    if smaller is None:
+        return _unrepeated(first, failure, None, options)
+    found = f"Found with scheduler {run.scheduler!r}. {_shrinking_words(first.case, shrunk)}"
+    smaller.add_note(_note(trial, shrunk.run, [*_circumstances(trial, shrunk), found], options))
+    return without_machinery(smaller, trial.file)
+
+
+def _unrepeated(
+    first: FirstRun, failure: BaseException, again: BaseException | None, options: RunOptions
+) -> BaseException:
+    """What to raise for a run that failed, and then passed, or failed with `again`."""
+    how = "did not" if again is None else f"failed in another way ({words_of(again)})"
+    error = _not_repeatable(
+        first,
+        f"seed {first.seed} failed ({words_of(failure)}), and when it was run again it {how}",
+        options.command(first.seed),
+    )
+    error.__cause__ = without_machinery(failure, first.trial.file)
+    return error
+
+
+def _not_repeatable(first: FirstRun, words: str, command: str) -> NotRepeatable:
+    return NotRepeatable(
+        f"{words}. {UNCONTROLLED} To look again: {command}{_difference(first)}", seed=first.seed
+    )
+
+
+def _difference(first: FirstRun) -> str:
+    """The first line in which the traces of two more runs differ, in words."""
+    if first.run.ticks > TRACED_TICKS_MAX:
+        return ""
+    one, other = (first.again(trace="full").trace.lines for _ in range(2))
+    difference = first_difference(one, other)
+    if isinstance(difference, int):
+        return "\nThe traces of two more runs of it do not differ."
+    return f"\nThe first line in which the traces of two more runs of it differ (A, B):\n{difference.text()}"
+
+
+def _shrink(first: FirstRun) -> ShrunkRun:
+    """Shrink a failed run to one that fails in the same way. An endless one stays as it is: so would every attempt."""
+    if first.is_endless:
+        return ShrunkRun(first.case, first.run)
+    trial = first.trial
+    kind = kind_of(first.run.failure, trial.file)
     ticks = 0
 
-    def fails(tried: Case, *, record: bool) -> Tape | None:
+    def fails(case: Case, *, record: bool) -> Tape | None:
         nonlocal ticks
-        went = trial.run(seed, tried, record_schedule=record, tick_limit=limit)
-        ticks += went.ticks
-        if _kind(went.failure, trial.file) != wanted:
-            return None
-        return went.tape or Tape()
+        run = trial.run(first.seed, case, record_schedule=record, tick_limit=first.tick_limit)
+        ticks += run.ticks
+        return (run.tape or Tape()) if kind_of(run.failure, trial.file) == kind else None
 
     end = time.monotonic() + SHRINK_S
     budget = RunBudget(out_of_time=lambda: ticks > TICKS_MAX or time.monotonic() > end)
-    found = shrink(case, fails, budget, drawing=trial.drawing(seed))
-    return Small(found.case, trial.run(seed, found.case, watched=True), found.runs, time.monotonic() > end)
+    smallest = shrink(first.case, fails, budget, drawing=trial.drawing(first.seed))
+    watched = trial.run(first.seed, smallest.case, watched=True)
+    return ShrunkRun(smallest.case, watched, smallest.runs, time.monotonic() > end)
 
 
-def _two_runs(trial: Trial, seed: int, case: Case, ticks: int) -> str:
-    """The first line in which the traces of two more runs of the seed differ, in words."""
-    if ticks > TRACED_TICKS_MAX:
-        return ""
-    limit = 4 * ticks + LEAST_TICKS
-    runs = [trial.run(seed, case, trace="full", tick_limit=limit) for _ in range(2)]
-    found = first_difference(runs[0].trace.lines, runs[1].trace.lines)
-    if isinstance(found, int):
-        return "\nThe traces of two more runs of it do not differ."
-    return f"\nThe first line in which the traces of two more runs of it differ (A, B):\n{found.text()}"
-
-
-def _kind(failure: BaseException | None, file: str) -> object:
-    """What must stay the same: the promise and its words without numbers; for other errors, the type and the line."""
-    if failure is None:
-        return None
-    if isinstance(failure, Violation):
-        return failure.promise, NUMBER.sub("0", failure.words)
-    if isinstance(failure, BaseExceptionGroup):
-        return frozenset(_kind(inner, file) for inner in failure.exceptions)
-    lines = [at.lineno for at in traceback.extract_tb(failure.__traceback__) if at.filename == file]
-    return type(failure), tuple(lines[-1:])
-
-
-def way_back(asked: RequestedRun, seed: int) -> str:
-    """The command that runs this test under this seed only."""
-    return f"pytest {shlex.quote(asked.node or 'path::test')} --callboard-seed={seed}"
-
-
-def account(name: str, run: Run, remarks: Sequence[str], asked: RequestedRun) -> str:
-    """The text about a failure: its story, and where its timeline is if one was asked for."""
-    story = tell(run, way_back(asked, run.seed), name, remarks)
+def _note(trial: Trial, run: Run, remarks: Sequence[str], options: RunOptions) -> str:
+    """The note on a failure: its story, and where its timeline is if one was asked for."""
+    story = tell(run, options.command(run.seed), trial.name, remarks)
     lines = ["", story.text()]
-    if asked.report is not None:
-        lines += ["", write_report(asked.report, asked.node or name, run, story)]
+    if options.report is not None:
+        lines += ["", write_report(options.report, options.node or trial.name, run, story)]
     return "\n".join(lines)
 
 
-def _shrunk(case: Case, small: Small) -> str:
-    if getattr(small.run.failure, "computes", False):
+def _circumstances(trial: Trial, shrunk: ShrunkRun) -> list[str]:
+    """What the story of a run does not show: what it was to do, and what its seed drew beside."""
+    lines = []
+    if shrunk.case.workload is not None:
+        lines.append(f"Workload: {shown_workload(repr(shrunk.case.workload))}")
+    every = trial.snapshot_every(shrunk.run.seed)
+    if every is not None and shrunk.run.boots and DurableActor.__subclasses__():
+        lines.append(f"Limits: DurableActor.snapshot_every = {every}, for classes that do not say it.")
+    return lines
+
+
+def _shrinking_words(case: Case, shrunk: ShrunkRun) -> str:
+    """How far `case` was shrunk, or why it was not."""
+    if _computes(shrunk.run):
         return "Not made smaller: every attempt would compute for as long."
-    if getattr(small.run.failure, "abandoned", False):
+    if _was_abandoned(shrunk.run):
         return "Not made smaller: every attempt would have to be abandoned."
-    more = f" There was more to try after {SHRINK_S:g} s." if small.is_unfinished else ""
-    if not small.runs and small.is_unfinished:
+    more = f" There was more to try after {SHRINK_S:g} s." if shrunk.is_out_of_time else ""
+    if not shrunk.attempts and shrunk.is_out_of_time:
         return f"Not made smaller.{more}"
-    if not small.runs:
-        return f"Not made smaller: it took {small.run.ticks:,} scheduler ticks."
-    before, after = len(case.plan.faults), len(small.case.plan.faults)
-    choices = small.case.tape.choices if small.case.tape is not None else 0
+    if not shrunk.attempts:
+        return f"Not made smaller: it took {shrunk.run.ticks:,} scheduler ticks."
+    before, after = len(case.plan.faults), len(shrunk.case.plan.faults)
+    choices = shrunk.case.tape.choices if shrunk.case.tape is not None else 0
     parts = [f"faults {before} to {after}"] if before else []
     parts.append(f"tasks out of turn in {choices} ticks" if choices else "every task in its turn")
-    runs = f"{small.runs} more run{'' if small.runs == 1 else 's'}"
+    runs = f"{shrunk.attempts} more run{'' if shrunk.attempts == 1 else 's'}"
     return f"Shrunk by {runs}: {', '.join(parts)}.{more}"
 
 
-def without_machinery(failure: BaseException, file: str) -> BaseException:
-    """The failure with a traceback that begins in `file` and leaves out frames of trio and the simulator."""
-    if isinstance(failure, BaseExceptionGroup):
-        for inner in failure.exceptions:
-            without_machinery(inner, file)
-    steps: list[TracebackType] = []
-    step = failure.__traceback__
-    while step is not None:
-        if steps or step.tb_frame.f_code.co_filename == file:
-            steps.append(step)
-        step = step.tb_next
-    shown: TracebackType | None = None
-    for step in reversed(steps):
-        if not step.tb_frame.f_globals.get("__name__", "").startswith(MACHINERY):
-            shown = TracebackType(shown, step.tb_frame, step.tb_lasti, step.tb_lineno)
-    return failure.with_traceback(shown)
+def _computes(run: Run) -> bool:
+    """Whether the run was ended in a step that computed for too long."""
+    return bool(getattr(run.failure, "computes", False))
+
+
+def _was_abandoned(run: Run) -> bool:
+    """Whether a task went on although the run was to end."""
+    return bool(getattr(run.failure, "abandoned", False))

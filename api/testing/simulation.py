@@ -10,9 +10,10 @@ import attrs
 from callboard.log.errors import ConfigurationError
 from callboard.simulations.faults import FaultSpace, Plan
 from callboard.simulations.world import Run, Tape, World
+from callboard.testing.crashes import CRASHES
 from callboard.testing.search import search
-from callboard.testing.session import CURRENT, RequestedRun
-from callboard.testing.trial import CRASHES, SEEDS, Escapes, Trial, Workload, trial_problems
+from callboard.testing.session import current_call
+from callboard.testing.trial import SEEDS, Escapes, Trial, TrialSettings, Workload
 
 
 class Simulation:
@@ -38,9 +39,10 @@ class Simulation:
         `record_schedule` the run has a `tape`, which replays its schedule. Raises `ConfigurationError` for
         invalid arguments.
         """
-        trial = _trial(
-            main, faults=faults, scheduler=scheduler, within=within, workload=None, escapes=escapes
+        settings = TrialSettings(
+            faults=faults, scheduler=scheduler, within=within, workload=None, escapes=escapes
         )
+        trial = _trial(main, settings)
         case = attrs.evolve(trial.case(seed), tape=tape)
         return trial.run(seed, case, trace=trace, record_schedule=record_schedule)
 
@@ -60,33 +62,28 @@ class Simulation:
         Runs `main(world)`, or `main(world, drawn)` with what `workload(entropy)` drew.
         """
         __tracebackhide__ = True
-        asked = CURRENT.get() or RequestedRun()
-        trial = _trial(
-            main,
-            seeds,
-            faults=faults,
-            scheduler=scheduler,
-            within=within,
-            workload=workload,
-            escapes=escapes,
+        settings = TrialSettings(
+            faults=faults, scheduler=scheduler, within=within, workload=workload, escapes=escapes
         )
-        search(trial, asked.only(seeds), asked)
+        trial = _trial(main, settings, seeds)
+        options, hits = current_call()
+        hits.add(search(trial, options.seeds_to_run(seeds), options))
 
 
-def _trial(main: Callable[..., Awaitable[object]], seeds: int = 1, **settings: Any) -> Trial:
-    problems = trial_problems(seeds=seeds, **settings)
+def _trial(main: Callable[..., Awaitable[object]], settings: TrialSettings, seeds: int = 1) -> Trial:
+    problems = settings.problems(seeds)
     if problems:
         raise ConfigurationError(
             f"This simulation is not possible: {'; '.join(problems)}.", problems=tuple(problems)
         )
 
     async def body(world: World, drawn: Any) -> None:
-        await (main(world) if settings["workload"] is None else main(world, drawn))
+        await (main(world) if settings.workload is None else main(world, drawn))
 
     called = getattr(main, "func", main)  # what a partial calls
     return Trial(
         name=getattr(called, "__name__", "simulation"),
         file=getattr(getattr(called, "__code__", None), "co_filename", ""),
         body=body,
-        **settings,
+        settings=settings,
     )

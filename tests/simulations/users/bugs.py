@@ -15,7 +15,7 @@ from typing import Final
 
 import attrs
 
-from callboard.testing.session import CURRENT, RequestedRun
+from callboard.testing.session import CURRENT, Hits, RunOptions, SimulatedCall
 
 HERE: Final = Path(__file__).parent
 
@@ -127,7 +127,7 @@ def program(name: str, bug: Bug | None = None) -> ModuleType:
 
 def failing_seed(test: Callable[[], None], seed: int | None = None, seeds: int | None = None) -> int | None:
     """The seed that fails the test, of those of its decorator or those that are given; None when all pass."""
-    token = CURRENT.set(RequestedRun("test", seed=seed, seeds=seeds))
+    token = CURRENT.set(SimulatedCall(RunOptions("test", seed=seed, seeds=seeds), Hits()))
     try:
         test()
     except BaseException as failure:

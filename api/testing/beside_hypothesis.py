@@ -1,4 +1,4 @@
-"""Hypothesis and the simulator: whether Hypothesis runs the test, and a guard against draws inside the run."""
+"""Simulated tests in which Hypothesis draws: it shrinks by itself, and must not draw inside a run."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from callboard.testing.errors import DrawnInside
 
 
-def is_drawing() -> bool:
-    """Whether a test of Hypothesis is running: it then does the shrinking."""
+def is_in_hypothesis() -> bool:
+    """Whether Hypothesis calls the test: it then does the shrinking."""
     hypothesis = sys.modules.get("hypothesis")
     return hypothesis is not None and bool(hypothesis.currently_in_test_context())
 
 
 def is_control(failure: BaseException) -> bool:
-    """Whether pytest or Hypothesis ends a test with this exception, for example because it is skipped."""
+    """Whether this exception is how a test speaks to pytest or Hypothesis: it skips, for example. It is no failure."""
     if type(failure).__module__.partition(".")[0] == "hypothesis":
         return True
     return type(failure).__name__ in ("Skipped", "XFailed", "Exit") and not isinstance(failure, Exception)
@@ -25,10 +25,10 @@ def is_control(failure: BaseException) -> bool:
 
 @contextmanager
 def no_draws() -> Iterator[None]:
-    """Inside this context, drawing from Hypothesis raises `DrawnInside`, which says what to do instead.
+    """Inside this context, a draw from Hypothesis raises `DrawnInside`, which says what to do instead.
 
-    There is no public hook: the one method that every draw calls is replaced. If a release of Hypothesis has no such
-    method, nothing is detected.
+    Hypothesis has no public hook for this, so the method that every draw calls is replaced. If a release of Hypothesis
+    has no such method, draws are not noticed.
     """
     data: Any = sys.modules.get("hypothesis.internal.conjecture.data")
     drawer = getattr(data, "ConjectureData", None)

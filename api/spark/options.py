@@ -12,7 +12,8 @@ from callboard.log.errors import InvalidArgument
 from callboard.message import parse_instant, to_us
 from callboard.recordings.reader import Span
 from callboard.spark.arrow import FIELDS, TIMES, arrow_schema
-from callboard.spark.slices import Division, WantedRecords
+from callboard.spark.partition_logs import WantedRecords
+from callboard.spark.slices import Division
 
 OPTIONS: Final = frozenset(
     {"path", "topic", "columns", "partitions", "startOffset", "endOffset", "from", "to", "appendedFrom"}
@@ -107,7 +108,7 @@ class Options:
         return Division(found["maxRecordsPerPartition"], found["minPartitions"] or 1)
 
     def losses(self) -> Losses:
-        """What may be passed over: with a folder to report it in, or nothing without one."""
+        """What may be passed over. A report is needed for it, and makes no sense without it."""
         mode, report = self.text("mode") or "strict", self.text("report")
         if mode not in ("strict", "permissive"):
             raise InvalidArgument(f"mode is {mode!r:.40}: it is strict (the default) or permissive.")
@@ -126,12 +127,13 @@ class Options:
 
 @attrs.frozen
 class Losses:
-    """What a read passes over, and the folder in which it names that."""
+    """What a read passes over, and where it names that."""
 
     passes_damage: bool
     passes_removed: bool
-    """What retention took before it was read."""
+    """Whether it passes over what retention removed."""
     report: str | None
+    """The folder in which each task names what it passed over; None: losses fail the read."""
 
 
 def _number(name: str, text: str) -> int:
@@ -151,51 +153,42 @@ class ReadOptions:
     losses: Losses = Losses(False, False, None)
     division: Division = Division()
 
-    @property
-    def report(self) -> str | None:
-        """The folder in which each task names what it could not read; None: what is lost fails the read."""
-        return self.losses.report
-
-    @property
-    def passes_damage(self) -> bool:
-        """Whether damaged records are passed over."""
-        return self.losses.passes_damage
-
-    @property
-    def passes_removed(self) -> bool:
-        """Whether records that retention removed are passed over."""
-        return self.losses.passes_removed
+    @classmethod
+    def of(cls, given: Options, wanted: WantedRecords) -> ReadOptions:
+        """Of the records that are wanted, the columns and the rest that options say."""
+        return cls(
+            wanted=wanted,
+            names=given.names(),
+            instants=given.instants(),
+            losses=given.losses(),
+            division=given.division(),
+        )
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
         """From Spark's options. Raises `InvalidArgument`."""
-        found = Options(options, OPTIONS)
-        if found.text("pushdown") is not None:
+        given = Options(options, OPTIONS)
+        if given.text("pushdown") is not None:
             raise InvalidArgument(
                 "option pushdown: Spark up to 4.3 keeps the filters of the first query of a DataFrame for its later"
                 " ones, which would miss rows. Name partitions, startOffset, endOffset, appendedFrom or appendedTo"
                 " as options."
             )
-        start, stop = found.number("startOffset") or 0, found.number("endOffset")
+        start, stop = given.number("startOffset") or 0, given.number("endOffset")
         if stop is not None and stop <= start:
             raise InvalidArgument(
                 f"endOffset {stop} is not above startOffset {start}: nothing lies between them."
             )
-        return cls(
-            wanted=WantedRecords(
-                path=found.path(),
-                topic=found.text("topic"),
-                partitions=found.partitions(),
-                start_offset=start,
-                stop_offset=stop,
-                span=found.span("from", "to"),
-                appended=found.span("appendedFrom", "appendedTo"),
-            ),
-            names=found.names(),
-            instants=found.instants(),
-            losses=found.losses(),
-            division=found.division(),
+        wanted = WantedRecords(
+            path=given.path(),
+            topic=given.text("topic"),
+            partitions=given.partitions(),
+            start_offset=start,
+            stop_offset=stop,
+            span=given.span("from", "to"),
+            appended=given.span("appendedFrom", "appendedTo"),
         )
+        return cls.of(given, wanted)
 
 
 @attrs.frozen(kw_only=True)
@@ -215,8 +208,8 @@ class StreamOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> StreamOptions:
         """From Spark's options. Raises `InvalidArgument`."""
-        found = Options(options, STREAM_OPTIONS)
-        place, begin_us = found.text("startOffset"), found.span("appendedFrom", "").from_us
+        given = Options(options, STREAM_OPTIONS)
+        place, begin_us = given.text("startOffset"), given.span("appendedFrom", "").from_us
         if place is not None and begin_us is not None:
             raise InvalidArgument(
                 "startOffset and appendedFrom both say where a query begins. Give one of them."
@@ -224,20 +217,14 @@ class StreamOptions:
         is_by_partition = place is not None and place.lstrip().startswith("{")
         starts = _starts(place) if place is not None and is_by_partition else {}
         start = BEGINNING if place is None or is_by_partition else _start(place)
-        records_max = found.number("maxRecordsPerTrigger")
+        records_max = given.number("maxRecordsPerTrigger")
         if records_max == 0:
             raise InvalidArgument(
                 "maxRecordsPerTrigger is 0, and the stream would stand still. Give a number from 1."
             )
-        reads = ReadOptions(
-            wanted=WantedRecords(path=found.path(), topic=found.text("topic"), partitions=found.partitions()),
-            names=found.names(),
-            instants=found.instants(),
-            losses=found.losses(),
-            division=found.division(),
-        )
+        wanted = WantedRecords(path=given.path(), topic=given.text("topic"), partitions=given.partitions())
         return cls(
-            reads=reads,
+            reads=ReadOptions.of(given, wanted),
             start_offset=start,
             starts=starts,
             appended_from_us=begin_us,

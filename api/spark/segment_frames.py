@@ -27,15 +27,14 @@ def segment_frames(
 ) -> Iterator[tuple[FrameHeader, Columns]]:
     """The readable frames with records from `start` on that end at or below `stop`; the others are passed over.
 
-    With `place`, a position and the offset of the frame that may lie there, only frames from there on which follow each
-    other are looked at: none when another is there. Without, all from the beginning on are checked, so that a frame
-    below `start` whose length is wrong hides none behind it.
+    `place` is a position, and the offset of the frame that should begin there. With it, the walk begins there and ends
+    where no frame follows the one before; if another frame lies there, it yields none. Without, all frames are checked
+    from the beginning on, so that one below `start` whose length is wrong hides none behind it.
 
-    A frame whose checksums hold and whose columns make no sense is not readable. Memory is bounded by the largest
+    A frame whose checksums are right but whose columns make no sense is not readable. Memory is bounded by the largest
     frame and `CHUNK_BYTES` of the file. Raises `StorageError`.
     """
     found: deque[tuple[FrameFields, memoryview]] = deque()
-
     position, offset = place or (SEGMENT_HEADER_BYTES, header.base_offset)
 
     def visit(at: int, fields: FrameFields, body: memoryview) -> bool:

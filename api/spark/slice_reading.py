@@ -1,8 +1,8 @@
 """Reading one slice. Needs no Spark.
 
-A task that begins within a segment finds its place by the segment's index, and believes it as long as valid frames
+A task that begins within a segment finds its place by the segment's index, and trusts it as long as valid frames
 follow each other from there without a gap. Otherwise it walks the segment from its beginning, as if there were no
-index: so what is damaged is named alike, however a segment is divided.
+index. So the same damage is named, however a segment is divided.
 
 A recording never changes. The segment of a topic may be replaced between planning and reading, or removed by
 retention: what is not found where the plan says is looked for once more, as every reader of the log does.
@@ -48,8 +48,8 @@ Lost = Callable[[int, int], object]
 def read_slice(piece: Slice, lost: Lost | None = None, removed: Lost | None = None) -> Iterator[Columns]:
     """The batches of a slice, in order; memory is bounded by the largest, and `CHUNK_BYTES` of the file.
 
-    What is damaged is named to `lost`; without it, `LogCorrupt` is raised. What retention has removed since the read
-    was planned is named to `removed`; without it, `OffsetOutOfRange` is raised. Raises `RecordingInvalid` when a
+    Calls `lost` with what is damaged, and `removed` with what retention has removed since the read was planned;
+    without them, it raises `LogCorrupt` and `OffsetOutOfRange`. Raises `RecordingInvalid` when a
     recording lacks the segment, `StorageError`.
     """
     lost = lost or _refuse(piece)
@@ -67,7 +67,7 @@ def read_slice(piece: Slice, lost: Lost | None = None, removed: Lost | None = No
     if piece.is_recorded:
         lost(offset, piece.stop - 1)
     else:
-        yield from _moved(piece, offset, lost, removed)
+        yield from _from_log(piece, offset, lost, removed)
 
 
 def _between(columns: Columns, start: int, stop: int) -> Columns:
@@ -104,9 +104,9 @@ def _frames(piece: Slice) -> Generator[Columns, None, None]:
 
 
 def _indexed_place(piece: Slice, header: SegmentHeader) -> tuple[int, int] | None:
-    """Where the index has a frame at or below the slice's start: its position and offset. None when it says nothing.
+    """Where the index has a frame at or below the slice's start: its position and offset. None when it has none.
 
-    Nothing vouches for it: the frame may not be there.
+    The index is not checked against the segment: the frame may lie elsewhere.
     """
     size_bytes = size_of(piece.path) or 0
     try:
@@ -120,30 +120,18 @@ def _indexed_place(piece: Slice, header: SegmentHeader) -> tuple[int, int] | Non
     return (position, offset) if offset <= piece.start and position < size_bytes else None
 
 
-def _moved(piece: Slice, offset: int, lost: Lost, removed: Lost | None) -> Iterator[Columns]:
+def _from_log(piece: Slice, offset: int, lost: Lost, removed: Lost | None) -> Iterator[Columns]:
     """The rest of a topic's slice, from where the log has it by now."""
     while offset < piece.stop:
         try:
-            reading = trio.run(_read_again, piece, offset)
-        except LogCorrupt as damage:
-            if damage.offsets is None:
-                raise
-            # A segment whose header is damaged: none of its records can be read.
-            reading = Reading([], damage.offsets[1] + 1, ((offset, damage.offsets[1]),))
+            reading = trio.run(_read_log, piece, offset)
         except OffsetOutOfRange as error:
-            if removed is not None:
-                start = error.fields.get("start")
-                begin = min(start, piece.stop) if isinstance(start, int) and start > offset else piece.stop
-                removed(offset, begin - 1)
-                offset = begin
-                continue
-            raise OffsetOutOfRange(
-                f"{piece.label}: offset {offset} is there no more: retention removed it after the read was planned, or"
-                f" the topic was deleted ({piece.path}). Load again, or read what is left with"
-                " .option('failOnDataLoss', 'false').",
-                offset=offset,
-                **{name: error.fields.get(name) for name in ("start", "end")},
-            ) from error
+            if removed is None:
+                raise _gone(piece, offset, error) from error
+            first_left = _first_left(piece, offset, error)
+            removed(offset, first_left - 1)
+            offset = first_left
+            continue
         for first, last in reading.lost:
             if first < piece.stop:
                 lost(first, min(last, piece.stop - 1))
@@ -157,17 +145,41 @@ def _moved(piece: Slice, offset: int, lost: Lost, removed: Lost | None) -> Itera
         offset = reading.next_offset
 
 
-async def _read_again(piece: Slice, offset: int) -> Reading:
+async def _read_log(piece: Slice, offset: int) -> Reading:
+    """What the log has from `offset` on. Raises `OffsetOutOfRange` when retention removed it, or all of the topic."""
     if not is_there(f"{piece.root}/{piece.directory}"):
         raise OffsetOutOfRange(
             f"{piece.label}: its folder is gone.", offset=offset, start=piece.stop, end=piece.stop
         )
     async with files_below(piece.root) as files:
-        reader = await LogReader.open(files, piece.directory)
         try:
-            return await reader.read(offset, max_records=piece.stop - offset, max_bytes=CHUNK_BYTES)
-        finally:
-            await reader.close()
+            reader = await LogReader.open(files, piece.directory)
+            try:
+                return await reader.read(offset, max_records=piece.stop - offset, max_bytes=CHUNK_BYTES)
+            finally:
+                await reader.close()
+        except LogCorrupt as damage:
+            if damage.offsets is None:
+                raise
+            # The header of a segment is damaged: none of its records can be read.
+            last = damage.offsets[1]
+            return Reading([], last + 1, ((offset, last),))
+
+
+def _first_left(piece: Slice, offset: int, error: OffsetOutOfRange) -> int:
+    """The first offset behind `offset` that the log still has, or the slice's end."""
+    start = error.fields.get("start")
+    return min(start, piece.stop) if isinstance(start, int) and start > offset else piece.stop
+
+
+def _gone(piece: Slice, offset: int, error: OffsetOutOfRange) -> OffsetOutOfRange:
+    return OffsetOutOfRange(
+        f"{piece.label}: offset {offset} no longer exists: retention removed it after the read was planned, or the"
+        f" topic was deleted ({piece.path}). Load again, or read what is left with"
+        " .option('failOnDataLoss', 'false').",
+        offset=offset,
+        **{name: error.fields.get(name) for name in ("start", "end")},
+    )
 
 
 def _refuse(piece: Slice) -> Lost:

@@ -101,7 +101,7 @@ def _with_schema(options: ReadOptions, schema: StructType) -> ReadOptions:
         elif wanted is not None and found != wanted:
             raise InvalidArgument(
                 f"the schema has {field.name} as {found:.60}, and it is {wanted}"
-                f"{' or timestamp' if field.name in TIMES else ''}. Correct .schema(...), or leave it away and cast."
+                f"{' or timestamp' if field.name in TIMES else ''}. Correct .schema(...), or leave it out and cast."
             )
     names = tuple(schema.names)
     arrow_schema(names)

@@ -23,9 +23,11 @@ from pyspark.sql.streaming.datasource import (
 
 from callboard.log.errors import InvalidArgument, OffsetOutOfRange, TopicNotFound
 from callboard.log.limits import OFFSET_MAX
-from callboard.spark.batches import read_batches, report_losses
+from callboard.spark.batches import read_batches
+from callboard.spark.loss_report import LossReport
 from callboard.spark.options import END, StreamOptions
-from callboard.spark.slices import Slice, origin_of, plan
+from callboard.spark.partition_logs import partition_logs
+from callboard.spark.slices import Slice, plan
 from callboard.spark.tasks import SliceTask
 
 ID: Final = "id"
@@ -132,27 +134,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     async def _extent(self) -> Extent:
         wanted = self._options.reads.wanted
-        async with origin_of(wanted) as origin:
+        async with partition_logs(wanted) as logs:
             found: dict[int, tuple[int, int]] = {}
-            for partition in filter(wanted.takes, range(len(origin.directories))):
-                reader = await origin.open_log(partition)
-                try:
+            for partition in logs.wanted(wanted):
+                async with logs.reader(partition) as reader:
                     found[partition] = reader.start_offset, reader.visible_end
-                finally:
-                    await reader.close()
-            return Extent(origin.identity, found)
+            return Extent(logs.identity, found)
 
     async def _offsets_at(self, time_us: int) -> Positions:
         """In each partition the first offset that the log took at a time, or later."""
         wanted = self._options.reads.wanted
-        async with origin_of(wanted) as origin:
+        async with partition_logs(wanted) as logs:
             found: Positions = {}
-            for partition in filter(wanted.takes, range(len(origin.directories))):
-                reader = await origin.open_log(partition)
-                try:
+            for partition in logs.wanted(wanted):
+                async with logs.reader(partition) as reader:
                     found[partition] = await reader.offset_at(time_us)
-                finally:
-                    await reader.close()
             return found
 
     async def _plan(self, start: dict[str, Any], end: dict[str, Any]) -> list[Slice]:
@@ -163,18 +159,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             low, high = begin.get(partition, 0), stop.get(partition, 0)
             if low >= high:
                 continue
-            if low < first and not self._options.reads.passes_removed:
-                raise OffsetOutOfRange(
-                    f"{self._name}/{partition}: retention removed offsets {low} to {min(first, high) - 1} before the"
-                    " stream read them. Begin a new query with another checkpoint, or go on behind them with"
-                    " .option('failOnDataLoss', 'false'). Let the topic keep more (retention_age, retention_bytes).",
-                    offset=low,
-                    start=first,
-                    end=high,
-                )
-            if low < first and self._options.reads.report is not None:
-                gone, where = [(low, min(first, high) - 1)], self._options.reads.wanted.path
-                report_losses(self._options.reads.report, self._name, partition, low, where, [], gone)
+            if low < first:
+                self._pass_over(partition, low, min(first, high) - 1, extent)
             wanted = attrs.evolve(
                 self._options.reads.wanted,
                 partitions=frozenset({partition}),
@@ -183,6 +169,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
             slices += await plan(wanted)
         return slices
+
+    def _pass_over(self, partition: int, first: int, last: int, extent: Extent) -> None:
+        """Name the offsets that retention removed. Raises `OffsetOutOfRange` if the read may not pass over them."""
+        losses = self._options.reads.losses
+        if not losses.passes_removed:
+            start, end = extent.partitions[partition]
+            raise OffsetOutOfRange(
+                f"{self._name}/{partition}: retention removed offsets {first} to {last} before the stream read them."
+                " Begin a new query with another checkpoint, or go on behind them with"
+                " .option('failOnDataLoss', 'false'). Let the topic keep more (retention_age, retention_bytes).",
+                offset=first,
+                start=start,
+                end=end,
+            )
+        if losses.report is not None:
+            LossReport(
+                topic=self._name,
+                partition=partition,
+                start=first,
+                path=self._options.reads.wanted.path,
+                removed=[(first, last)],
+            ).write(losses.report)
 
     @property
     def _name(self) -> str:

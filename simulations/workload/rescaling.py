@@ -29,7 +29,7 @@ from callboard.simulations.workload.profile_format import EVENTS_MAX, SECOND_US,
 from callboard.simulations.workload.storage import check_partitions, told_errors, write_recording
 from callboard.spark import register
 from callboard.spark.files import absolute, check_new
-from callboard.spark.slices import read_manifest
+from callboard.spark.partition_logs import read_manifest
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,7 +16,7 @@ from callboard.recordings.manifest import PARTITIONS_MAX, Manifest
 from callboard.recordings.writer import UNFINISHED_SUFFIX
 from callboard.spark import register
 from callboard.spark.files import absolute, remove
-from callboard.spark.slices import read_manifest
+from callboard.spark.partition_logs import read_manifest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,8 +17,9 @@ from callboard.recordings.manifest import Manifest
 from callboard.simulations.workload.json_values import closed
 from callboard.simulations.workload.value_learning import Sampled, learn
 from callboard.simulations.workload.value_model import ValueModel
+from callboard.spark.partition_logs import WantedRecords
 from callboard.spark.slice_reading import read_slice
-from callboard.spark.slices import WantedRecords, plan
+from callboard.spark.slices import plan
 
 STRETCHES: Final = 16
 STRETCH_BYTES: Final = 64 * 1024

@@ -18,7 +18,8 @@ from callboard.log.format.compression import Compression
 from callboard.log.limits import MIB
 from callboard.offline import files_below
 from callboard.recordings.writer import new_recording
-from callboard.spark.slices import Division, Slice, WantedRecords, plan
+from callboard.spark.partition_logs import WantedRecords
+from callboard.spark.slices import Division, Slice, plan
 
 LARGE = 1 * MIB
 

@@ -20,8 +20,9 @@ from callboard.log.format.index import SegmentIndex
 from callboard.log.segments.index_file import decode_stored
 from callboard.offline import files_below
 from callboard.recordings.writer import new_recording
+from callboard.spark.partition_logs import WantedRecords
 from callboard.spark.slice_reading import read_slice
-from callboard.spark.slices import Division, Slice, WantedRecords, plan
+from callboard.spark.slices import Division, Slice, plan
 
 SEGMENT = 256 * 1024
 Rows = list[tuple[int, bytes]]
@@ -32,7 +33,17 @@ Found = tuple[Rows, set[int]]
 def slice_of(path: str, base: int, end: int) -> Slice:
     """A whole segment of the recording at `path`."""
     folder, name = str(Path(path).parent), Path(path).name
-    return Slice("day", 0, folder, f"{name}/0", base, end, base, end, True)
+    return Slice(
+        topic="day",
+        partition=0,
+        root=folder,
+        directory=f"{name}/0",
+        base_offset=base,
+        end_offset=end,
+        start=base,
+        stop=end,
+        is_recorded=True,
+    )
 
 
 def divisions(piece: Slice) -> st.SearchStrategy[Division]:

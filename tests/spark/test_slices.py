@@ -15,8 +15,9 @@ from callboard.message import to_us
 from callboard.offline import files_below
 from callboard.recordings.reader import Span
 from callboard.recordings.writer import new_recording
+from callboard.spark.partition_logs import WantedRecords, read_manifest
 from callboard.spark.slice_reading import read_slice
-from callboard.spark.slices import Slice, WantedRecords, plan, read_manifest
+from callboard.spark.slices import Slice, plan
 
 SEGMENT = 65_536
 VALUE = bytes(1_000)

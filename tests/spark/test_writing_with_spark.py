@@ -13,7 +13,7 @@ import trio
 from callboard.log.errors import RecordingInvalid
 from callboard.offline import recording_at
 from callboard.recordings.manifest import Manifest
-from callboard.spark.slices import read_manifest
+from callboard.spark.partition_logs import read_manifest
 
 
 def manifest_of(path: Path) -> Manifest:

@@ -15,7 +15,7 @@ from callboard.simulations.workload.rescaling import Rescaling
 from callboard.simulations.workload.rescaling import rescale as rescale_recording
 from callboard.simulations.workload.scaling import exact
 from callboard.spark.files import check_new
-from callboard.spark.slices import read_manifest
+from callboard.spark.partition_logs import read_manifest
 
 SHIFT_S_MAX = 1e9
 

@@ -14,7 +14,7 @@ import zstandard
 from callboard.log.errors import InvalidArgument, LogCorrupt, RecordingInvalid
 from callboard.simulations.workload.importing import import_traffic
 from callboard.simulations.workload.storage import recording_rows, told_errors
-from callboard.spark.slices import read_manifest
+from callboard.spark.partition_logs import read_manifest
 from callboard.traffic.event import LINE_BYTES_MAX
 from callboard.traffic.lines import LineColumns
 from callboard.traffic.reading import Format, Tally, read_events

@@ -8,8 +8,8 @@ Invariants
 LZ1  Every `ack(wait=False)` has an outcome: the next `flush` reports it, or leaving the consumer, which says
      nothing of deleted topics.
 LZ2  Such acks are sent at the latest when the consumer fetches, flushes or ends, or `ACK_LINGER_S` have passed. Those
-     of one lease that follow each other go as one command, neighbours as one range. None waits for the outcome of
-     another, nor for the restart of a partition, unless `lazy_acks` have none.
+     of one lease that follow each other go as one command, neighbours as one range, unless acks of the lease were cut
+     off. None waits for the outcome of another, nor for the restart of a partition, unless `lazy_acks` have none.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
@@ -113,9 +114,12 @@ class LazyAcks:
         self._lingering = leases.session.timers.timer(Callback(self._linger_ended))
 
     def join(self, lease: ConsumerLease, start: int, stop: int) -> bool:
-        """Gather an ack with those of the same lease; False, and nothing done, when others are gathered, or none."""
+        """Gather an ack with those of the same lease; False, and nothing done, when others are gathered, or none.
+
+        When acks of the lease were cut off, each is sent by itself: the partition is told which of them are repeated.
+        """
         gathered = self.gathered[-1] if self.gathered else None
-        if gathered is None or gathered.lease is not lease:
+        if gathered is None or gathered.lease is not lease or lease.unsure_acks is not None:
             return False
         if gathered.valid is not lease.is_valid(self._clock.monotonic(), start, stop):
             return False
@@ -138,7 +142,8 @@ class LazyAcks:
             for start, stop in ranges:
                 if not self.join(lease, start, stop):
                     is_valid = lease.is_valid(self._clock.monotonic(), start, stop)
-                    self.gathered.append(GatheredAcks(lease, is_valid, start, stop))
+                    parts = chain.from_iterable(lease.parted(((start, stop),)))
+                    self.gathered.extend([GatheredAcks(lease, is_valid, *part) for part in parts])
                     self._leases.count_out(lease, stop - start)
         if self._lost_ranges >= self._session.limits.lazy_acks:
             raise self._lost_meanwhile()

@@ -66,7 +66,6 @@ class ConsumerLease:
         "_batches",
         "_given_back",
         "_ranges",
-        "_unsure_acks",
         "account",
         "deadline",
         "expires_us",
@@ -76,6 +75,7 @@ class ConsumerLease:
         "question",
         "stale_at",
         "start",
+        "unsure_acks",
         "untaken",
     )
 
@@ -91,7 +91,8 @@ class ConsumerLease:
         """The number of the question that it answers."""
         self.left = self.untaken = count
         """How many messages are in flight, and how many of those were not taken."""
-        self._unsure_acks: list[tuple[int, int]] = []
+        self.unsure_acks: IntervalSet | None = None
+        """What acks were about that were cut off; None for nothing."""
         self._given_back: IntervalSet | None = None
         """What was nacked, rejected or released, or may have been; None for nothing."""
         self.expires_us = first_expiry(leased.batches)
@@ -101,8 +102,13 @@ class ConsumerLease:
 
     def acks_cut_off(self, ranges: Sequence[tuple[int, int]]) -> None:
         """It is unknown whether the acks of these counted."""
-        if len(self._unsure_acks) < UNSURE_MAX and self.keeps(ranges):
-            self._unsure_acks += ranges
+        if not self.keeps(ranges):
+            return
+        if self.unsure_acks is None:
+            self.unsure_acks = IntervalSet()
+        if self.unsure_acks.rows < UNSURE_MAX:
+            for start, stop in ranges:
+                self.unsure_acks.add(start, stop)
 
     def gives_back(self, ranges: Sequence[tuple[int, int]]) -> None:
         """These are nacked, rejected or released, or may be: others may be handed them, and ack them."""
@@ -128,10 +134,23 @@ class ConsumerLease:
 
     def were_cut_off(self, ranges: Sequence[tuple[int, int]]) -> bool:
         """Whether an ack of all of these was cut off, so that the next one may be the second."""
-        unsure = self._unsure_acks
-        return bool(unsure) and all(
-            any(first <= start and stop <= last for first, last in unsure) for start, stop in ranges
+        unsure = self.unsure_acks
+        return unsure is not None and all(
+            unsure.count_in(start, stop) == stop - start for start, stop in ranges
         )
+
+    def parted(self, ranges: Sequence[tuple[int, int]]) -> list[Sequence[tuple[int, int]]]:
+        """Those whose acks were cut off apart from the others: of them alone, what is settled is not lost."""
+        unsure = self.unsure_acks
+        if unsure is None:
+            return [ranges]
+        seconds = [
+            (max(start, first), min(stop, last))
+            for start, stop in ranges
+            for first, last in unsure.overlapping(start, stop)
+        ]
+        firsts = [gap for start, stop in ranges for gap in unsure.missing(start, stop)]
+        return [part for part in (seconds, firsts) if part]
 
     def take(self, count: int) -> LeasedPart:
         """The next `count` records; all, if they are fewer."""

@@ -57,6 +57,8 @@ class Settlements:
         if not settled:
             await trio.lowlevel.checkpoint()
         leases, clock, is_ack = self.leases, self.session.clock, verb == "ack"
+        if is_ack:
+            settled = [(lease, part) for lease, ranges in settled for part in lease.parted(ranges)]
         lost: list[tuple[int, int]] = []
         causes, counted = set[str | None](), list[tuple[ConsumerLease, int]]()
         try:

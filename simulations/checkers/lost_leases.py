@@ -13,7 +13,7 @@ from typing import Final
 
 from callboard.simulations.checkers.calm import Calm
 from callboard.simulations.checkers.terms import DEFAULT, SLACK_S, Terms
-from callboard.simulations.history.entry import LAZY, RECEIVING, HistoryEntry
+from callboard.simulations.history.entry import RECEIVING, HistoryEntry
 from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.violations import Violation
@@ -32,7 +32,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     doubtful: set[tuple[str, str, int, int]] = set()
     """What a consumer may have settled: it may have been handed that again, and settle either."""
     cut_off: set[tuple[str, str, int, int]] = set()
-    """What a consumer may have acked: another ack that it awaits is not lost, but anything else may be."""
+    """What a consumer may have acked: another ack is not lost, but anything else may be."""
     calm = Calm(history)
     found = []
     for entry in history.of(*_KINDS):
@@ -62,7 +62,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
             cut_off.update(mine)
         elif entry.kind == "unsure":
             doubtful.update(places)
-        if (begin.kind != "ack" or begin.detail == LAZY) and not cut_off.isdisjoint(places):
+        if begin.kind != "ack" and not cut_off.isdisjoint(places):
             continue
         if entry.kind != "lost" or not known or len(known) != len(places):
             continue

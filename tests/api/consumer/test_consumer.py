@@ -563,6 +563,31 @@ async def test_an_ack_that_was_cut_off_is_acked_again_when_others_were_given_bac
         assert (await world.group_of(topic)).pending == 1
 
 
+@pytest.mark.parametrize("how", ["gathered", "gathered batch", "batch"])
+async def test_an_ack_that_was_cut_off_is_acked_again_together_with_others(
+    autojump_clock: Any, world: Any, how: str
+) -> None:
+    """The first ack had counted: the second is not reported as lost, whatever it goes to the partition with."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 3)
+        async with topic.subscribe("group", visibility_timeout=30.0) as consumer:
+            batch = await consumer.get_batch(max_records=3, max_wait=1.0)
+            world.disk.slow("/delivery/", 1.0)
+            for message in batch[:2]:
+                with trio.move_on_after(0.1) as impatient:
+                    await message.ack()
+                assert impatient.cancelled_caught
+            world.disk.unslow()
+            await trio.sleep(5.0)
+            if how == "gathered":
+                for message in batch:
+                    await message.ack(wait=False)
+            else:
+                await batch.ack(wait=how == "batch")
+            await consumer.flush()
+        assert (await world.group_of(topic)).pending == 0
+
+
 async def _crash_after(runtime: callboard.Runtime, seconds: float) -> None:
     await trio.sleep(seconds)
     runtime.crash("topics/jobs/0", RuntimeError("a drill"))

@@ -13,7 +13,7 @@ from callboard.log.errors import GroupNotFound, JournalInvalid, PlanFailed
 from callboard.log.format.segment import CATALOG
 from callboard.log.host.clock import HostClock
 from callboard.log.host.entropy import HostEntropy
-from callboard.log.offline.found import LogKind, Problem, ProblemKind
+from callboard.log.offline.inspected_log import LogKind, Problem, ProblemKind
 from callboard.log.offline.verify import LogReport, VerifyReport, find_logs
 from callboard.log.offline.wrong_kinds import lies_below, wrong_folders
 from callboard.log.segments.small_files import holds_log

@@ -17,7 +17,7 @@ from callboard.cli.options import directory_option, json_option
 from callboard.cli.output import Advance, counted, progress, size_text
 from callboard.log.errors import CallboardError
 from callboard.log.host.clock import HostClock
-from callboard.log.offline.found import LogKind, Problem
+from callboard.log.offline.inspected_log import LogKind, Problem
 from callboard.log.offline.repair import RepairReport, repair_directory
 from callboard.log.offline.verify import LogReport, Progress, VerifyReport, verify_directory
 from callboard.offline import OfflineDirectory

@@ -35,12 +35,14 @@ FIELDS: Final = {
 TIMES: Final = frozenset({"timestamp", "append_time", "expiry"})
 """The columns that may be instants instead of numbers."""
 INSTANT: Final = pa.timestamp("us", tz="UTC")
+COUNT, PRODUCER_ID, PRODUCER_EPOCH, FIRST_SEQUENCE = range(4)
+"""The fields of a `ProducerRun`."""
 Place = tuple[str, int]
 """A topic and a partition."""
 
 
 def arrow_schema(names: Sequence[str], instants: Collection[str] = ()) -> pa.Schema:
-    """The Arrow schema of these columns, some perhaps as instants. Raises `InvalidArgument` for a name that is none."""
+    """The Arrow schema of these columns, some perhaps as instants. Raises `InvalidArgument` for an unknown name."""
     unknown = [name for name in names if name not in FIELDS]
     if unknown or not names:
         raise InvalidArgument(
@@ -154,25 +156,25 @@ class _Arrays:
         return self._optional(columns.dedup_ids, columns.dedup_ends, columns.dedup_nulls, pa.binary())
 
     def producer_id(self) -> Any:
-        return self._of_producers(1, np.int64)
+        return self._of_producers(PRODUCER_ID, np.int64)
 
     def producer_epoch(self) -> Any:
-        return self._of_producers(2, np.int32)
+        return self._of_producers(PRODUCER_EPOCH, np.int32)
 
     def producer_sequence(self) -> Any:
-        return self._of_producers(3, np.int64)
+        return self._of_producers(FIRST_SEQUENCE, np.int64)
 
-    def _of_producers(self, column: int, kind: Any) -> Any:
-        """Producers come in runs; within a run the sequence rises by one from record to record."""
+    def _of_producers(self, field: int, kind: Any) -> Any:
+        """One field of each record's producer. Within a run, the sequence rises by one from record to record."""
         runs = self._columns.producers
         if runs is None:
             return pa.nulls(self._count, pa.from_numpy_dtype(kind))
-        counts = [run[0] for run in runs]
-        found: Any = np.repeat(np.array([run[column] for run in runs], dtype=np.uint64), counts)
-        if column == 3:
+        counts = [run[COUNT] for run in runs]
+        found: Any = np.repeat(np.array([run[field] for run in runs], dtype=np.uint64), counts)
+        if field == FIRST_SEQUENCE:
             firsts: Any = np.repeat(np.cumsum([0, *counts[:-1]]), counts)
             found += (np.arange(self._count) - firsts).astype(np.uint64)
-        missing: Any = np.repeat([not run[1] for run in runs], counts)
+        missing: Any = np.repeat([not run[PRODUCER_ID] for run in runs], counts)
         # Spark has no unsigned numbers: from 2**63 on they come out negative, with the same 64 bits.
         return pa.array(found.view(np.int64).astype(kind), mask=missing)
 

@@ -178,14 +178,14 @@ def remove(path: str) -> None:
     shutil.rmtree(aside, ignore_errors=True)
 
 
-def rename_to(source: str, target: str) -> None:
-    """Rename a folder. It is durable when the folder that holds it has been synced."""
+def rename(source: str, target: str) -> None:
+    """Rename a folder. That is durable only when the folder that holds it is synced."""
     os.rename(source, target)
 
 
-def rename(source: str, target: str) -> None:
-    """Rename a folder, durably."""
-    rename_to(source, target)
+def rename_durably(source: str, target: str) -> None:
+    """Rename a folder, and sync the one that holds it."""
+    rename(source, target)
     sync_folder(os.path.dirname(target))
 
 

@@ -102,10 +102,20 @@ def _texts(source: str) -> dict[str, str]:
 
 
 @attrs.frozen
-class Written(WriterCommitMessage):
-    """What one task wrote: its partitions, with the folder of each, and the hashes of its keys."""
+class WrittenPartition:
+    """One partition that a task wrote."""
 
-    rows: dict[int, tuple[str, PartitionRow]]
+    folder: str
+    """Its name, until the driver gives it the partition's."""
+    row: PartitionRow
+    """Of the manifest."""
+
+
+@attrs.frozen
+class Written(WriterCommitMessage):
+    """What one task wrote, and the hashes of all its keys."""
+
+    partitions: dict[int, WrittenPartition]
     hashes: list[int]
 
 
@@ -124,8 +134,8 @@ class RecordingTasks(DataSourceArrowWriter):
         task, attempt = (0, 0) if context is None else (context.partitionId(), context.taskAttemptId())
         if self._options.is_placed:
             return write_placed(self._options, iterator, attempt)
-        keys = KeyCount()
-        return Written({task: write_partition(self._options, task, attempt, iterator, keys)}, keys.hashes)
+        written, keys = write_partition(self._options, task, attempt, iterator)
+        return Written({task: written}, keys.hashes)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Name the folders that count, write the manifest, and give the whole its name."""
@@ -146,17 +156,18 @@ class RecordingTasks(DataSourceArrowWriter):
 def write_placed(options: WriteOptions, batches: Iterable[pa.RecordBatch], attempt: int) -> Written:
     """In a task: the partitions that the rows name, one after the other."""
     keys = KeyCount()
-    rows: dict[int, tuple[str, PartitionRow]] = {}
+    written: dict[int, WrittenPartition] = {}
     for partition, pieces in _by_partition(batches):
         most = options.partitions or PARTITIONS_MAX
         if partition is None or not 0 <= partition < most:
             raise InvalidArgument(
                 f"a row is for partition {partition}, and there are 0 to {most - 1}. Correct the column."
             )
-        if partition in rows:
+        if partition in written:
             raise _scattered(partition)
-        rows[partition] = write_partition(options, partition, attempt, pieces, keys)
-    return Written(rows, keys.hashes)
+        written[partition], its_keys = write_partition(options, partition, attempt, pieces)
+        keys.merge(its_keys)
+    return Written(written, keys.hashes)
 
 
 def _scattered(partition: int) -> InvalidArgument:
@@ -192,9 +203,9 @@ def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int | None, pa.Re
 
 
 def write_partition(
-    options: WriteOptions, partition: int, attempt: int, pieces: Iterable[pa.RecordBatch], keys: KeyCount
-) -> tuple[str, PartitionRow]:
-    """One partition into a folder of its own: the folder's name, and the manifest's row. Its keys are counted too."""
+    options: WriteOptions, partition: int, attempt: int, pieces: Iterable[pa.RecordBatch]
+) -> tuple[WrittenPartition, KeyCount]:
+    """Write one partition into a folder of its own, and count its keys."""
     name = f"{partition}.{attempt}"
     encoder = PartitionEncoder(
         partition, seed=options.seed, segment_bytes=options.segment_bytes, compression=options.compression
@@ -204,8 +215,7 @@ def write_partition(
         for batch in cut(with_types(piece) for piece in pieces):
             _carry_out(folder, encoder.add(to_columns(batch)))
         _carry_out(folder, encoder.finish())
-    keys.merge(encoder.keys)
-    return name, encoder.row
+    return WrittenPartition(name, encoder.row), encoder.keys
 
 
 def _carry_out(folder: files.NewFolder, outputs: Iterable[Output]) -> None:
@@ -221,33 +231,34 @@ def _carry_out(folder: files.NewFolder, outputs: Iterable[Output]) -> None:
 def finish(options: WriteOptions, written: Sequence[Written]) -> Manifest:
     """The recording of what the tasks wrote. Raises `InvalidArgument` when two wrote one partition."""
     keys = KeyCount()
-    found: dict[int, tuple[str, PartitionRow]] = {}
+    partitions: dict[int, WrittenPartition] = {}
     for each in written:
-        for partition in each.rows.keys() & found.keys():
+        for partition in each.partitions.keys() & partitions.keys():
             raise _scattered(partition)
-        found |= each.rows
+        partitions |= each.partitions
         keys.merge(KeyCount(each.hashes))
-    count = options.partitions or max(found, default=0) + 1
+    count = options.partitions or max(partitions, default=0) + 1
     if count > PARTITIONS_MAX:
         raise InvalidArgument(
             f"{count} tasks would make as many partitions, and a recording has at most {PARTITIONS_MAX}. Nothing was"
             " written. Use .coalesce(n), or a column `partition`."
         )
     for partition in range(count):
-        if partition not in found:
-            found[partition] = write_partition(options, partition, 0, (), KeyCount())
-        files.rename_to(f"{options.unfinished}/{found[partition][0]}", f"{options.unfinished}/{partition}")
+        if partition not in partitions:
+            partitions[partition], _ = write_partition(options, partition, 0, ())
+        folder = partitions[partition].folder
+        files.rename(f"{options.unfinished}/{folder}", f"{options.unfinished}/{partition}")
     for name in files.names(options.unfinished):
         if not name.isdecimal():  # of an attempt that did not count
             files.remove(f"{options.unfinished}/{name}")
     manifest = Manifest(
         source=dict(options.source),
         keys=(keys.distinct, keys.is_exact),
-        partitions=tuple(found[partition][1] for partition in range(count)),
+        partitions=tuple(partitions[partition].row for partition in range(count)),
     )
     with files.NewFile(f"{options.unfinished}/{MANIFEST_NAME}") as file:
         file.append([manifest.encode()])
     files.sync_folder(options.unfinished)
     check_new(options.path)
-    files.rename(options.unfinished, options.path)
+    files.rename_durably(options.unfinished, options.path)
     return manifest

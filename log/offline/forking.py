@@ -14,7 +14,7 @@ from callboard.log.format.index import SegmentIndex
 from callboard.log.format.segment import GapReason, SegmentKind, encode_segment_header, identity_of
 from callboard.log.journal.journal_records import Kind, columns_of_control
 from callboard.log.limits import SEGMENT_BYTES_MAX
-from callboard.log.offline.found import FoundRun, Inspection, LogKind, ProblemKind, SegmentState
+from callboard.log.offline.inspected_log import FoundRun, Inspection, LogKind, ProblemKind, SegmentState
 from callboard.log.seams.disk import Buffer, Close, Incarnation, Open, Verb
 from callboard.log.segments.filling import SegmentFill
 from callboard.log.segments.index_file import new_index
@@ -50,19 +50,19 @@ class Fork:
     gap: GapReason = GapReason.NONE
 
 
-def plan_partition(found: Inspection) -> list[Fork]:
+def plan_partition(log: Inspection) -> list[Fork]:
     """A segment for each run of frames in a damaged segment; its header explains the gap before it."""
     forks: list[Fork] = []
-    if not found.segments:
-        end = 0 if found.committed is None else found.committed.durable_end
-        start = found.start_of_nothing
+    if not log.segments:
+        end = 0 if log.committed is None else log.committed.durable_end
+        start = log.start_of_nothing
         return (
             [Fork(end, end, None, (), ((start, end - 1),), start, end, GapReason.DAMAGED)]
             if end > start
             else []
         )
-    end = previous_base = found.segments[0].base
-    for state in found.segments:
+    end = previous_base = log.segments[0].base
+    for state in log.segments:
         if not needs_fork(state, end):
             end, previous_base = max(end, state.end), state.base
             continue
@@ -71,8 +71,8 @@ def plan_partition(found: Inspection) -> list[Fork]:
             forks.append(Fork(run.base, run.end, state, (run,), lost, end, previous_base, gap))
             end, previous_base = run.end, run.base
     # What is empty at the end still says where the log continues.
-    last = found.segments[-1]
-    top = max(0 if found.committed is None else found.committed.durable_end, last.base)
+    last = log.segments[-1]
+    top = max(0 if log.committed is None else log.committed.durable_end, last.base)
     if top > end:
         forks.append(Fork(top, top, None, (), ((end, top - 1),), end, previous_base, GapReason.DAMAGED))
     elif not last.runs and needs_fork(last, end):
@@ -100,18 +100,18 @@ def gap_before(state: SegmentState, run: FoundRun, end: int) -> tuple[GapReason,
     return GapReason.DAMAGED, ((end, run.base - 1),)
 
 
-def plan_journal(found: Inspection) -> list[Fork]:
+def plan_journal(log: Inspection) -> list[Fork]:
     """A segment for each damaged one, under the same name, with gap frames for what is lost."""
     forks: list[Fork] = []
-    if not found.segments:
-        end = found.journal_end
+    if not log.segments:
+        end = log.journal_end
         return [Fork(0, end, None, ((0, end - 1),), ((0, end - 1),))] if end else []
-    first = found.segments[0]
+    first = log.segments[0]
     if first.base > 0 and any(
         problem.kind is ProblemKind.SNAPSHOT and problem.first_offset == 0 for problem in first.problems
     ):
         forks.append(Fork(0, first.base, None, ((0, first.base - 1),), ((0, first.base - 1),)))
-    for state, following in zip_longest(found.segments, found.segments[1:]):
+    for state, following in zip_longest(log.segments, log.segments[1:]):
         if not any(problem.kind in FORKING_KINDS for problem in state.problems):
             continue
         parts: list[FoundRun | Span] = []
@@ -121,9 +121,9 @@ def plan_journal(found: Inspection) -> list[Fork]:
                 parts.append((end, run.base - 1))
             parts.append(run)
             end = run.end
-        if following is None and end < found.journal_end:
-            parts.append((end, found.journal_end - 1))
-            end = found.journal_end
+        if following is None and end < log.journal_end:
+            parts.append((end, log.journal_end - 1))
+            end = log.journal_end
         if state.lost_snapshot and end == state.base + 1:
             parts.append((end, end))  # the announcement is there, and becomes a gap of its own
             end += 1
@@ -139,25 +139,23 @@ def plan_journal(found: Inspection) -> list[Fork]:
 
 
 async def write_fork(
-    files: Incarnation, found: Inspection, fork: Fork, before_naming: tuple[Verb, ...]
+    files: Incarnation, log: Inspection, fork: Fork, before_naming: tuple[Verb, ...]
 ) -> SegmentIndex:
     """Write the new segment, sync it, name it. Returns its index."""
     source = fork.source
     header = None if source is None else source.header
-    segment_id = forked_id(found.directory, fork)
-    file = SegmentFile(
-        files, found.directory, fork.base, segment_id=segment_id, limit_bytes=SEGMENT_BYTES_MAX
-    )
+    segment_id = forked_id(log.directory, fork)
+    file = SegmentFile(files, log.directory, fork.base, segment_id=segment_id, limit_bytes=SEGMENT_BYTES_MAX)
     encoded = encode_segment_header(
         segment_id=segment_id,
         base_offset=fork.base,
         created_us=0 if header is None else header.created_us,
-        kind=SegmentKind.JOURNAL if found.kind is LogKind.JOURNAL else SegmentKind.LOG,
+        kind=SegmentKind.JOURNAL if log.kind is LogKind.JOURNAL else SegmentKind.LOG,
         previous_end=fork.previous_end,
         previous_base=fork.previous_base,
         gap=fork.gap,
         records_version=0 if header is None else header.records_version,
-        identity=identity_of(found.directory),
+        identity=identity_of(log.directory),
     )
     await files.submit(file.start_verbs(encoded))
     index = new_index(segment_id, fork.base)

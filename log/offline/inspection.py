@@ -48,7 +48,14 @@ from callboard.log.journal.journal_placing import goes_past
 from callboard.log.journal.journal_records import Kind
 from callboard.log.journal.journal_walk import announced_snapshot
 from callboard.log.limits import OFFSET_MAX
-from callboard.log.offline.found import FramesFound, Inspection, LogKind, Problem, ProblemKind, SegmentState
+from callboard.log.offline.inspected_log import (
+    FramesFound,
+    Inspection,
+    LogKind,
+    Problem,
+    ProblemKind,
+    SegmentState,
+)
 from callboard.log.offline.wrong_kinds import ACTORS, is_wrong_beside, is_wrong_file, problem_of
 from callboard.log.seams.disk import Close, Incarnation
 from callboard.log.segments.damage_record import DAMAGES_NAME, DamageRecord
@@ -90,48 +97,48 @@ class Inspector:
     """One inspection of one log."""
 
     files: Incarnation
-    found: Inspection
+    log: Inspection
     progress: Progress | None
     owner: str = ""
     """The folder of the journal that lies here; empty unless it was asked for."""
 
     async def run(self) -> Inspection:
         """Read the headers, then each segment, then compare them."""
-        found = self.found
+        log = self.log
         await self._find_wrong_kinds()
         # Before the segments, so that a log that grows meanwhile holds at least what the file says.
-        committed = await self._read(found.committed_path)
+        committed = await self._read(log.committed_path)
         states = await self._read_headers()
-        found.kind = self._kind(states)
+        log.kind = self._kind(states)
         if committed is not None:
             self._read_committed(committed, has_segments=bool(states))
-        if found.kind is LogKind.JOURNAL or not states:
-            floor = await read_floor(self.files, found.directory)
-            found.committed = with_floor(found.committed, floor.end)
-            self.owner = await owner_of_journal(self.files, found.directory, floor)
+        if log.kind is LogKind.JOURNAL or not states:
+            floor = await read_floor(self.files, log.directory)
+            log.committed = with_floor(log.committed, floor.end)
+            self.owner = await owner_of_journal(self.files, log.directory, floor)
         await self._sort_segments(states)
-        for state, following in zip_longest(found.segments, found.segments[1:]):
+        for state, following in zip_longest(log.segments, log.segments[1:]):
             await self._segment(state, following)
-        if found.kind is LogKind.JOURNAL:
+        if log.kind is LogKind.JOURNAL:
             self._check_journal()
         else:
             self._note_first_gap()
             self._check_beginning()
             self._check_committed()
             await self._check_publishers()
-        if found.remembers_damage and f"{found.directory}/{DAMAGES_NAME}" not in found.wrong_kinds:
+        if log.remembers_damage and f"{log.directory}/{DAMAGES_NAME}" not in log.wrong_kinds:
             await self._note_recorded()
-        for state in (*found.segments, *found.refused):
-            found.problems += state.problems
-        return found
+        for state in (*log.segments, *log.refused):
+            log.problems += state.problems
+        return log
 
     async def _find_wrong_kinds(self) -> None:
         """Report what is no file, and has the place of one: it cannot be read, or written, while it is there."""
-        found = self.found
-        beside = f"{found.directory}/{PUBLISHERS.rpartition('/')[0]}"
+        log = self.log
+        beside = f"{log.directory}/{PUBLISHERS.rpartition('/')[0]}"
         wrong = [
-            (f"{found.directory}/{entry.name}", entry)
-            for entry in await self.files.list(found.directory)
+            (f"{log.directory}/{entry.name}", entry)
+            for entry in await self.files.list(log.directory)
             if is_wrong_file(entry)
         ]
         wrong += [
@@ -139,12 +146,12 @@ class Inspector:
             for entry in await listed(self.files, beside)
             if is_wrong_beside(entry)
         ]
-        found.wrong_kinds += [path for path, _ in wrong]
-        found.problems += [problem_of(path, entry) for path, entry in wrong]
+        log.wrong_kinds += [path for path, _ in wrong]
+        log.problems += [problem_of(path, entry) for path, entry in wrong]
 
     async def _read(self, path: str) -> bytes | None:
         """The small file's bytes; None when it is missing, or something else is in its place or its folder's."""
-        if path in self.found.wrong_kinds:
+        if path in self.log.wrong_kinds:
             return None
         try:
             return await read_whole(self.files, path)
@@ -156,7 +163,7 @@ class Inspector:
     async def _read_headers(self) -> dict[int, SegmentState]:
         """The files that are named like segments, by the offset in their name."""
         states: dict[int, SegmentState] = {}
-        for base in await segment_bases(self.files, self.found.directory):
+        for base in await segment_bases(self.files, self.log.directory):
             state = await self._look(base)
             if state is not None:
                 states[base] = state
@@ -164,53 +171,53 @@ class Inspector:
 
     def _kind(self, states: dict[int, SegmentState]) -> LogKind:
         """What the log holds, by its folder, else by the headers that can be read."""
-        expected = kind_of(self.found.directory)
+        expected = kind_of(self.log.directory)
         kinds = {state.header.kind for state in states.values() if state.header is not None}
-        if not kinds and self.found.directory.startswith(ACTORS):
+        if not kinds and self.log.directory.startswith(ACTORS):
             expected = SegmentKind.JOURNAL
         is_journal = kinds == {SegmentKind.JOURNAL} if expected is None else expected is SegmentKind.JOURNAL
         return LogKind.JOURNAL if is_journal else LogKind.PARTITION
 
     async def _sort_segments(self, states: dict[int, SegmentState]) -> None:
         """Sort out which files are segments of this log, as opening does, and where they belong."""
-        found = self.found
+        log = self.log
         headers = {name: state.header for name, state in states.items() if not state.is_blank}
-        placing = place_segments(self.found.directory, headers, found.committed)
+        placing = place_segments(self.log.directory, headers, log.committed)
         for name, state in states.items():
             if state.is_blank:
                 self._refuse(state, Stray(StrayReason.BLANK))
-            elif self.owner not in ("", found.directory):
+            elif self.owner not in ("", log.directory):
                 self._refuse(state, Stray(StrayReason.FOREIGN), f", {self.owner}")
             elif (stray := placing.refused.get(name)) is not None:
                 self._refuse(state, stray)
             else:
-                found.segments.append(state)
+                log.segments.append(state)
                 if name in placing.renamed:
                     state.base, state.is_misnamed = placing.renamed[name], True
                     message = f"the segment has a wrong name: its header says that it begins at {state.base}"
                     state.report(ProblemKind.NAME, message, 0)
-        found.segments.sort(key=lambda state: state.base)
+        log.segments.sort(key=lambda state: state.base)
         await self._refuse_headless()
-        committed = found.committed
-        known = found.segments[-1].base if found.segments else None
+        committed = log.committed
+        known = log.segments[-1].base if log.segments else None
         if committed is not None and not explains_ends(known, committed):
             ends = f"{committed.visible_end} and {committed.durable_end}"
-            found.doubt_committed(f"the ends that it names are {TOO_FAR}: {ends}")
-            found.committed = None
+            log.doubt_committed(f"the ends that it names are {TOO_FAR}: {ends}")
+            log.committed = None
 
     def _refuse(self, state: SegmentState, stray: Stray, whose: str = "") -> None:
         state.problems.clear()
         state.report(ProblemKind.STRAY, f"the file is no part of the log: {stray}{whose}", 0)
-        self.found.refused.append(state)
+        self.log.refused.append(state)
 
     async def _refuse_headless(self) -> None:
         """Leave out files that only their name puts here, where the other segments leave no place for them."""
-        segments = self.found.segments
+        segments = self.log.segments
         headless = [state for state in segments if state.segment_id is None]
         if not headless:
             return
         refused: dict[int, Stray] = {}
-        if self.found.kind is LogKind.PARTITION:
+        if self.log.kind is LogKind.PARTITION:
             headers = {state.base: _believed(state) for state in segments}
             paths = {state.base: state.path for state in segments}
             within = await find_covered(self.files, headers, paths)
@@ -224,27 +231,27 @@ class Inspector:
                 refused.setdefault(state.base, Stray(StrayReason.WITHIN))
             if state.base in refused:
                 self._refuse(state, refused[state.base])
-        self.found.segments = [state for state in segments if state.base not in refused]
+        self.log.segments = [state for state in segments if state.base not in refused]
 
     async def _covered_in_journal(self) -> set[int]:
         """The files of a journal that have nothing but a name, and whose number a segment before them has used."""
-        headers = {state.base: _believed(state) for state in self.found.segments}
-        found = passed_over(headers)
+        headers = {state.base: _believed(state) for state in self.log.segments}
+        covered = passed_over(headers)
         before: SegmentState | None = None
-        for state in self.found.segments:
+        for state in self.log.segments:
             if state.header is not None:
                 before = state
                 continue
-            is_doubtful = state.segment_id is None and state.base not in found
+            is_doubtful = state.segment_id is None and state.base not in covered
             if is_doubtful and before is not None and await goes_past(self.files, before.path, state.base):
-                found.add(state.base)
-        return found
+                covered.add(state.base)
+        return covered
 
     async def _ended_at(self) -> int:
         """Where a partition's log ends, as its committed file and its last segment with a header say, when those behind
         it have nothing but a name; `OFFSET_MAX` when that is not known, or there are none.
         """
-        segments, committed = self.found.segments, self.found.committed
+        segments, committed = self.log.segments, self.log.committed
         before = next((state for state in reversed(segments) if state.segment_id is not None), None)
         header = None if before is None else _believed(before)
         if before is None or header is None or committed is None or before is segments[-1]:
@@ -256,9 +263,9 @@ class Inspector:
 
     async def _look(self, base: int) -> SegmentState | None:
         """Read a segment's header; None when retention removed the file since it was listed."""
-        path = segment_path(self.found.directory, base)
+        path = segment_path(self.log.directory, base)
         handle = self.files.handle(path)
-        if path in self.found.wrong_kinds or not await open_file(self.files, handle):
+        if path in self.log.wrong_kinds or not await open_file(self.files, handle):
             return None
         data = await self.files.read(handle, 0, SEGMENT_HEADER_BYTES)
         state = SegmentState(base, path, await self.files.size(handle), None, None)
@@ -266,8 +273,8 @@ class Inspector:
         try:
             state.header = header = decode_segment_header(data)
         except SegmentHeaderInvalid as fault:
-            is_readable = index_path(self.found.directory, base) not in self.found.wrong_kinds
-            index = await load_index(self.files, self.found.directory, base) if is_readable else None
+            is_readable = index_path(self.log.directory, base) not in self.log.wrong_kinds
+            index = await load_index(self.files, self.log.directory, base) if is_readable else None
             state.segment_id = None if index is None else index.segment_id
             state.report(ProblemKind.HEADER, f"both copies of the segment's header are damaged ({fault})", 0)
         else:
@@ -292,9 +299,9 @@ class Inspector:
         handle = self.files.handle(state.path)
         if not await open_file(self.files, handle):
             return
-        index = await self._index(state) if self.found.kind is LogKind.PARTITION else None
+        index = await self._index(state) if self.log.kind is LogKind.PARTITION else None
         entries = {} if index is None else dict(zip(index.positions, index.offsets, strict=True))
-        frames = FramesFound(self.found, state, following, state.size_bytes + 1, entries)
+        frames = FramesFound(self.log, state, following, state.size_bytes + 1, entries)
         opened = OpenSegment(handle, header, state.size_bytes)
         walk = await scan_file(self.files, opened, visit=frames.visit, progress=self.progress)
         if state.lost_snapshot:
@@ -323,19 +330,19 @@ class Inspector:
                 if state.unproven_hole is None and (following is None or not following.heals):
                     state.unproven_hole = first
                 words += "; nothing had proven them yet"
-                self.found.note(state.path, ProblemKind.TORN, words, damage.start, first, last)
+                self.log.note(state.path, ProblemKind.TORN, words, damage.start, first, last)
             elif following is not None and (following.heals or following.explains_gap(first)):
                 words += "; the next segment explains the gap"
-                self.found.note(state.path, ProblemKind.GAP, words, damage.start, first, last)
+                self.log.note(state.path, ProblemKind.GAP, words, damage.start, first, last)
             else:
                 state.report(ProblemKind.DAMAGE, words, damage.start, first, last)
 
     def _is_unproven(self, first: int, frames: FramesFound) -> bool:
         """Whether power loss alone may have taken the record: it was never reported as durable."""
-        following, committed = frames.following, self.found.committed
+        following, committed = frames.following, self.log.committed
         if committed is None:
             is_last = following is None or following.heals
-            return is_last and self.found.kind is LogKind.JOURNAL and first >= frames.proven
+            return is_last and self.log.kind is LogKind.JOURNAL and first >= frames.proven
         if (
             following is not None
             and not following.heals
@@ -351,34 +358,34 @@ class Inspector:
         is_torn = walk.tail is Tail.TORN and frames.superseded_at > walk.end
         words = f"bytes {walk.end} to {walk.tail_end} are no frame" if is_torn else "records are missing"
         if following is None:
-            proven = self.found.journal_end
+            proven = self.log.journal_end
             if end + (state.lost_snapshot and end == state.base + 1) < proven:
                 state.report(ProblemKind.DAMAGE, words + ", and were synced", walk.end, end, proven - 1)
             elif is_torn:
                 lost = walk.torn_offsets or (None, None)
-                self.found.note(state.path, ProblemKind.TORN, words + ": a torn tail", walk.end, *lost)
+                self.log.note(state.path, ProblemKind.TORN, words + ": a torn tail", walk.end, *lost)
         elif end >= following.base:
             if is_torn:
-                self.found.note(state.path, ProblemKind.TORN, words + "; no record is missing", walk.end)
+                self.log.note(state.path, ProblemKind.TORN, words + "; no record is missing", walk.end)
         elif following.heals or following.explains_gap(end):
             message = f"a gap, explained by the next segment ({gap_name(following)})"
-            self.found.note(state.path, ProblemKind.GAP, message, walk.end, end, following.base - 1)
+            self.log.note(state.path, ProblemKind.GAP, message, walk.end, end, following.base - 1)
         elif not any(problem.last_offset == following.base - 1 for problem in state.problems):
             kind = ProblemKind.DAMAGE if is_torn else ProblemKind.LOST
             state.report(kind, words + " before the next segment", walk.end, end, following.base - 1)
 
     def _note_first_gap(self) -> None:
         """A log may begin with a gap: when its only segment could not be read, and was taken out of service whole."""
-        first = self.found.segments[0] if self.found.segments else None
+        first = self.log.segments[0] if self.log.segments else None
         header = None if first is None else first.header
         if first is not None and header is not None and first.explains_gap(header.base_offset - 1):
             message = f"a gap, explained by the first segment ({gap_name(first)})"
             lost = header.previous_end, header.base_offset - 1
-            self.found.note(first.path, ProblemKind.GAP, message, None, *lost)
+            self.log.note(first.path, ProblemKind.GAP, message, None, *lost)
 
     async def _index(self, state: SegmentState) -> SegmentIndex | None:
         """The stored index; None when there is none, or only what a crash leaves of one."""
-        path = index_path(self.found.directory, state.base)
+        path = index_path(self.log.directory, state.base)
         data = await self._read(path)
         if data is None or not any(data) or state.segment_id is None:
             return None
@@ -386,7 +393,7 @@ class Inspector:
             return decode_stored(data, state.segment_id)
         except IndexInvalid as fault:
             message = f"the index is not valid ({fault}): it will be rebuilt"
-            self.found.note(path, ProblemKind.INDEX, message)
+            self.log.note(path, ProblemKind.INDEX, message)
             return None
 
     def _check_index(self, index: SegmentIndex, walk: FrameWalk, frames: FramesFound) -> None:
@@ -396,74 +403,74 @@ class Inspector:
         wrong = [*frames.wrong_entries, *(frames.entries.values() if is_whole else ())]
         if wrong:
             state.index_is_sound = False
-            path = index_path(self.found.directory, state.base)
+            path = index_path(self.log.directory, state.base)
             message = f"the index leads to a wrong place for offset {wrong[0]}, and for {len(wrong) - 1} more"
-            self.found.problems.append(Problem(path, ProblemKind.INDEX, message))
+            self.log.problems.append(Problem(path, ProblemKind.INDEX, message))
 
     # -- the whole log ------------------------------------------------------------------------------------------
 
     def _read_committed(self, data: bytes, *, has_segments: bool) -> None:
         """Take over what the committed file says, unless it is another log's, and there are segments to go by."""
-        found, copy = self.found, decode_copy(data)
+        log, copy = self.log, decode_copy(data)
         if copy is None and any(data[COMMITTED_COPY_AT:NOTED_AT]):
             message = "the copy in the committed file is damaged: the next opening writes it anew"
-            found.note(found.committed_path, ProblemKind.COMMITTED, message, COMMITTED_COPY_AT)
+            log.note(log.committed_path, ProblemKind.COMMITTED, message, COMMITTED_COPY_AT)
         try:
-            found.committed = decode_committed(data)
+            log.committed = decode_committed(data)
         except CommittedInvalid as fault:
-            found.committed = copy
+            log.committed = copy
             if says_nothing(data):
-                found.note(found.committed_path, ProblemKind.COMMITTED, "nothing was committed yet", 0)
+                log.note(log.committed_path, ProblemKind.COMMITTED, "nothing was committed yet", 0)
             else:
-                found.doubt_committed(f"the committed file is damaged ({fault})")
-        if has_segments and found.committed is not None and found.committed.is_foreign(found.directory):
-            found.doubt_committed(f"the committed file is not believed: {FOREIGN}")
-            found.committed = None
+                log.doubt_committed(f"the committed file is damaged ({fault})")
+        if has_segments and log.committed is not None and log.committed.is_foreign(log.directory):
+            log.doubt_committed(f"the committed file is not believed: {FOREIGN}")
+            log.committed = None
 
     def _check_journal(self) -> None:
         """Whether a journal lacks its beginning, or all of its segments."""
-        found = self.found
-        first = found.segments[0] if found.segments else None
+        log = self.log
+        first = log.segments[0] if log.segments else None
         if first is None:
-            if found.journal_end:
+            if log.journal_end:
                 message = "every segment of the journal is gone, and records in them were synced"
-                found.report_lost(0, found.journal_end - 1, message)
-        elif first.base > 0 and not found.has_snapshot:
+                log.report_lost(0, log.journal_end - 1, message)
+        elif first.base > 0 and not log.has_snapshot:
             message = "the journal's beginning was pruned, and no snapshot that replaces it can be read"
             first.report(ProblemKind.SNAPSHOT, message, None, 0, first.base - 1)
 
     def _check_committed(self) -> None:
-        found, committed = self.found, self.found.committed
+        log, committed = self.log, self.log.committed
         if committed is None:
-            reported = {problem.path for problem in (*found.problems, *found.notes)}
-            if found.end > 0 and found.committed_path not in reported:
-                found.doubt_committed(f"the committed file is not there: {GONE}", position=None)
+            reported = {problem.path for problem in (*log.problems, *log.notes)}
+            if log.end > 0 and log.committed_path not in reported:
+                log.doubt_committed(f"the committed file is not there: {GONE}", position=None)
             return
         durable_end, visible_end = committed.durable_end, committed.visible_end
-        end = max(found.end, found.segments[-1].base if found.segments else found.start_of_nothing)
+        end = max(log.end, log.segments[-1].base if log.segments else log.start_of_nothing)
         if durable_end > visible_end:
-            found.doubt_committed(f"durable end {durable_end} lies beyond visible end {visible_end}")
+            log.doubt_committed(f"durable end {durable_end} lies beyond visible end {visible_end}")
         if durable_end > end:
             message = "records that were synced are missing at the end of the log"
-            if not found.segments:
+            if not log.segments:
                 message = "every segment of the log is gone, and records in them were synced"
-            found.report_lost(end, durable_end - 1, message)
+            log.report_lost(end, durable_end - 1, message)
         elif visible_end > end:
             message = "records that no sync had proven are missing at the end of the log"
-            found.note(found.committed_path, ProblemKind.TORN, message, None, end, visible_end - 1)
+            log.note(log.committed_path, ProblemKind.TORN, message, None, end, visible_end - 1)
 
     def _check_beginning(self) -> None:
         """Retention has left the log to begin where `committed` says, or it began there since it was made."""
-        found = self.found
-        first = found.segments[0] if found.segments else None
+        log = self.log
+        first = log.segments[0] if log.segments else None
         base = 0 if first is None else first.base if first.header is None else first.header.previous_end
-        start = None if found.committed is None else found.committed.begins_at(base)
+        start = None if log.committed is None else log.committed.begins_at(base)
         if start is not None and start < base:
-            found.lost_beginning = start, base - 1
-            found.report_lost(start, base - 1, BEGINNING_GONE)
+            log.lost_beginning = start, base - 1
+            log.report_lost(start, base - 1, BEGINNING_GONE)
 
     async def _check_publishers(self) -> None:
-        found, path = self.found, f"{self.found.directory}/{PUBLISHERS}"
+        log, path = self.log, f"{self.log.directory}/{PUBLISHERS}"
         data = await self._read(path)
         if data is not None:
             head, checksum = data[:8], int.from_bytes(data[8:12], "little")
@@ -471,9 +478,9 @@ class Inspector:
             if len(data) >= 12 and checksum == zlib.crc32(data[12:], zlib.crc32(head)):
                 message = self._doubt_publishers(path, data[12:])
             if message:
-                found.problems.append(Problem(path, ProblemKind.PUBLISHERS, message, 0))
-        elif found.committed is not None and found.committed.had_publishers:
-            found.problems.append(Problem(path, ProblemKind.PUBLISHERS, PUBLISHERS_GONE))
+                log.problems.append(Problem(path, ProblemKind.PUBLISHERS, message, 0))
+        elif log.committed is not None and log.committed.had_publishers:
+            log.problems.append(Problem(path, ProblemKind.PUBLISHERS, PUBLISHERS_GONE))
 
     def _doubt_publishers(self, path: str, body: bytes) -> str:
         """What is wrong with a record of publishers whose checksum is right: "" for nothing."""
@@ -486,21 +493,21 @@ class Inspector:
             return PUBLISHERS_FOREIGN
         if type(end) is not int:
             return ""
-        self.found.publishers_end = end
-        segments = self.found.segments
+        self.log.publishers_end = end
+        segments = self.log.segments
         return PUBLISHERS_OLD if segments and end < segments[0].base else ""
 
     async def _note_recorded(self) -> None:
         """Note what was lost earlier, and is not acknowledged."""
-        record = await DamageRecord.load(self.files, self.found.directory)
+        record = await DamageRecord.load(self.files, self.log.directory)
         if record.fault:
             message = f"{record.fault}: opening the directory, or repair, makes it anew and reports that"
-            self.found.problems.append(Problem(record.path, ProblemKind.DAMAGES, message))
+            self.log.problems.append(Problem(record.path, ProblemKind.DAMAGES, message))
         for damage in record.unaccepted:
             first, last = damage.first_offset, damage.last_offset
             message = f"{damage.what}: found earlier; `callboard repair --accept` acknowledges it"
             lost: tuple[int | None, int | None] = (first, last) if first <= last else (None, None)
-            self.found.note(record.path, ProblemKind.RECORDED, message, None, *lost)
+            self.log.note(record.path, ProblemKind.RECORDED, message, None, *lost)
 
 
 def _believed(state: SegmentState) -> SegmentHeader | None:

@@ -43,7 +43,7 @@ from callboard.log.format.segment import CATALOG
 from callboard.log.journal.journal_disk import make_directory, remove_unfinished, segment_bases
 from callboard.log.journal.journal_floor import DEPTH_MAX
 from callboard.log.offline.forking import Fork, plan_journal, plan_partition, write_fork
-from callboard.log.offline.found import Inspection, LogKind, Problem, ProblemKind, SegmentState
+from callboard.log.offline.inspected_log import Inspection, LogKind, Problem, ProblemKind, SegmentState
 from callboard.log.offline.inspection import PUBLISHERS_OLD, inspect_log
 from callboard.log.offline.moved_folders import misplaced_folders, move_back
 from callboard.log.offline.verify import (
@@ -151,11 +151,11 @@ async def repair_directory(
         repairs = []
         for directory in logs:
             meter.path = directory
-            found = await inspect_log(files, directory, progress=meter.add)
-            repair = LogRepair(files, found, dry_run=dry_run)
-            if found.problems and not f"{directory}/".startswith(moving):
+            log = await inspect_log(files, directory, progress=meter.add)
+            repair = LogRepair(files, log, dry_run=dry_run)
+            if log.problems and not f"{directory}/".startswith(moving):
                 await repair.run()
-            if found.remembers_damage:
+            if log.remembers_damage:
                 await repair.record(accept=accept, now_us=now_us)
             repairs.append(repair)
     finally:
@@ -163,7 +163,7 @@ async def repair_directory(
             lock.release()
     return RepairReport(
         dry_run,
-        (*map(report_of_wrong, wrong), *(report_of(repair.found) for repair in repairs)),
+        (*map(report_of_wrong, wrong), *(report_of(repair.log) for repair in repairs)),
         (
             *(RepairAction(problem.path, ActionKind.QUARANTINE, MOVED_WHOLE) for problem in wrong),
             *(
@@ -200,7 +200,7 @@ async def repair_journal(files: Incarnation, directory: str) -> tuple[tuple[str,
     `StorageError` when the disk fails: repair again then.
     """
     repair = LogRepair(files, await inspect_log(files, directory), dry_run=False)
-    if repair.found.problems or not repair.found.segments:
+    if repair.log.problems or not repair.log.segments:
         await repair.run()
     return tuple(repair.lost)
 
@@ -228,34 +228,34 @@ def replaced_segments(segments: Sequence[SegmentState], forks: Sequence[Fork]) -
 class LogRepair:
     """The repair of one log."""
 
-    def __init__(self, files: Incarnation, found: Inspection, *, dry_run: bool) -> None:
+    def __init__(self, files: Incarnation, log: Inspection, *, dry_run: bool) -> None:
         self.files = files
-        self.found = found
+        self.log = log
         self.dry_run = dry_run
         self.actions: list[RepairAction] = []
         self.lost: list[tuple[str, int, int]] = []
-        self.quarantine = Quarantine(files, found.directory)
-        self.left = [problem for problem in found.problems if problem.kind is ProblemKind.PUBLISHERS]
+        self.quarantine = Quarantine(files, log.directory)
+        self.left = [problem for problem in log.problems if problem.kind is ProblemKind.PUBLISHERS]
         """What only opening the directory mends."""
 
     async def run(self) -> None:
         """Plan the actions, report them, and carry them out."""
-        found = self.found
-        forks = plan_journal(found) if found.kind is LogKind.JOURNAL else plan_partition(found)
-        misnamed = [state for state in found.segments if state.is_misnamed]
-        gone = replaced_segments(found.segments, forks)
+        log = self.log
+        forks = plan_journal(log) if log.kind is LogKind.JOURNAL else plan_partition(log)
+        misnamed = [state for state in log.segments if state.is_misnamed]
+        gone = replaced_segments(log.segments, forks)
         self._report(forks, misnamed, gone)
         if not self.dry_run:
             await self._carry_out(forks, misnamed, gone)
         forked = {fork.base for fork in forks}
         replaced = forked | {state.base for state in gone}
         await self._mend_rest(replaced)
-        kept = {state.base for state in found.segments} - replaced
+        kept = {state.base for state in log.segments} - replaced
         self._look_at_publishers(min(forked | kept, default=0))
 
     def _look_at_publishers(self, start: int) -> None:
         """The log begins at `start` now: the record of publishers may end before that, and did not before."""
-        end, path = self.found.publishers_end, f"{self.found.directory}/{PUBLISHERS}"
+        end, path = self.log.publishers_end, f"{self.log.directory}/{PUBLISHERS}"
         if end is not None and end < start and not self.left:
             self.left.append(Problem(path, ProblemKind.PUBLISHERS, PUBLISHERS_OLD, 0))
 
@@ -263,9 +263,9 @@ class LogRepair:
         self, forks: Sequence[Fork], misnamed: Sequence[SegmentState], gone: Sequence[SegmentState]
     ) -> None:
         """Note what is done about the segments, and what is lost."""
-        found = self.found
+        log = self.log
         for state in misnamed:
-            name = segment_path(found.directory, state.base).rpartition("/")[2]
+            name = segment_path(log.directory, state.base).rpartition("/")[2]
             self.actions.append(
                 RepairAction(state.path, ActionKind.RENAME, f"named {name}, as its header says")
             )
@@ -275,27 +275,27 @@ class LogRepair:
                 message = "a new, empty segment"
             elif fork.source is None:
                 message = f"a new segment says that offsets {fork.base} to {fork.end - 1} are lost"
-            path = found.directory if fork.source is None else fork.source.path
+            path = log.directory if fork.source is None else fork.source.path
             self.actions.append(RepairAction(path, ActionKind.FORK, message))
-            self.lost += [(found.directory, first, last) for first, last in fork.lost]
-        if found.lost_beginning is not None:
-            self.lost.append((found.directory, *found.lost_beginning))
+            self.lost += [(log.directory, first, last) for first, last in fork.lost]
+        if log.lost_beginning is not None:
+            self.lost.append((log.directory, *log.lost_beginning))
         self.actions += [
-            RepairAction(state.path, ActionKind.QUARANTINE, MOVED_WHOLE) for state in (*found.refused, *gone)
+            RepairAction(state.path, ActionKind.QUARANTINE, MOVED_WHOLE) for state in (*log.refused, *gone)
         ]
-        self.actions += [RepairAction(path, ActionKind.QUARANTINE, MOVED_WHOLE) for path in found.wrong_kinds]
+        self.actions += [RepairAction(path, ActionKind.QUARANTINE, MOVED_WHOLE) for path in log.wrong_kinds]
 
     async def _carry_out(
         self, forks: Sequence[Fork], misnamed: Sequence[SegmentState], gone: Sequence[SegmentState]
     ) -> None:
         """Set files aside, rename segments, and write new ones, from the highest offsets down."""
-        found = self.found
-        for path in found.wrong_kinds:
+        log = self.log
+        for path in log.wrong_kinds:
             await self.quarantine.move_whole(path)
-        if not await self.files.list(found.directory):  # a folder that is gone
-            await make_directory(self.files, found.directory)
-        await remove_unfinished(self.files, found.directory, await self.files.list(found.directory))
-        for state in found.refused:
+        if not await self.files.list(log.directory):  # a folder that is gone
+            await make_directory(self.files, log.directory)
+        await remove_unfinished(self.files, log.directory, await self.files.list(log.directory))
+        for state in log.refused:
             await self._set_aside(state)
         await self._rename(misnamed)
         for fork in reversed(forks):
@@ -305,7 +305,7 @@ class LogRepair:
 
     async def _rename(self, misnamed: Sequence[SegmentState]) -> None:
         """Give segments the names that their headers ask for."""
-        directory = self.found.directory
+        directory = self.log.directory
         names = await segment_bases(self.files, directory)
         lie_at = {segment_path(directory, name): name for name in names}
         for name, base in renames({lie_at[state.path]: state.base for state in misnamed}, names):
@@ -316,8 +316,8 @@ class LogRepair:
 
     async def record(self, *, accept: bool, now_us: int) -> None:
         """Remember what this repair gave up; with `accept`, that all of it is known."""
-        directory = self.found.directory
-        if self.dry_run and f"{directory}/{DAMAGES_NAME}" in self.found.wrong_kinds:
+        directory = self.log.directory
+        if self.dry_run and f"{directory}/{DAMAGES_NAME}" in self.log.wrong_kinds:
             return  # what it may have said can be read no more
         record = await DamageRecord.load(self.files, directory)
         if record.fault:
@@ -334,17 +334,17 @@ class LogRepair:
     async def _fork(self, fork: Fork) -> None:
         """Write one new segment and give it its name; what had the name goes to quarantine in the same plan (RE1)."""
         before: tuple[Verb, ...] = ()
-        for state in self.found.segments:
+        for state in self.log.segments:
             if state.base == fork.base:
                 before = await self.quarantine.link_verbs(
                     state.path, state.base, 0, state.size_bytes, state.segment_id or 0
                 )
-        index = await write_fork(self.files, self.found, fork, before)
-        if self.found.kind is LogKind.PARTITION:
-            await replace_whole(self.files, index_path(self.found.directory, fork.base), index.encode())
+        index = await write_fork(self.files, self.log, fork, before)
+        if self.log.kind is LogKind.PARTITION:
+            await replace_whole(self.files, index_path(self.log.directory, fork.base), index.encode())
 
     async def _set_aside(self, state: SegmentState) -> None:
-        directory, segment_id = self.found.directory, state.segment_id or 0
+        directory, segment_id = self.log.directory, state.segment_id or 0
         verbs = await self.quarantine.move_verbs(state.path, state.base, state.size_bytes, segment_id)
         index = state.path.removesuffix(SEGMENT_SUFFIX) + INDEX_SUFFIX
         if any(f"{directory}/{entry.name}" == index for entry in await self.files.list(directory)):
@@ -353,57 +353,57 @@ class LogRepair:
 
     async def _mend_rest(self, replaced: set[int]) -> None:
         """Rebuild damaged indexes and the committed file."""
-        for state in self.found.segments:
+        for state in self.log.segments:
             if not state.index_is_sound and state.base not in replaced and state.segment_id is not None:
-                path = index_path(self.found.directory, state.base)
+                path = index_path(self.log.directory, state.base)
                 self.actions.append(RepairAction(path, ActionKind.INDEX, "rebuilt"))
                 if not self.dry_run:
-                    await self.files.submit((Unlink(path), SyncDirectory(self.found.directory)))
-        was_moved = self.found.committed_path in self.found.wrong_kinds and self.found.end > 0
-        if any(problem.kind is ProblemKind.COMMITTED for problem in self.found.problems) or (
-            was_moved and self.found.kind is LogKind.PARTITION
+                    await self.files.submit((Unlink(path), SyncDirectory(self.log.directory)))
+        was_moved = self.log.committed_path in self.log.wrong_kinds and self.log.end > 0
+        if any(problem.kind is ProblemKind.COMMITTED for problem in self.log.problems) or (
+            was_moved and self.log.kind is LogKind.PARTITION
         ):
             await self._replace_committed(replaced)
-        elif self.found.kind is LogKind.PARTITION and self.found.committed is not None:
-            await self._replace_start(self.found.committed)
+        elif self.log.kind is LogKind.PARTITION and self.log.committed is not None:
+            await self._replace_start(self.log.committed)
 
     async def _replace_start(self, ends: Committed) -> None:
         """Say where the log begins now: what this repair gave up there is on record, and not missing any more."""
-        found = self.found
-        if found.lost_beginning is not None:
-            message = f"says that the log begins at {found.lost_beginning[1] + 1} now"
-            self.actions.append(RepairAction(found.committed_path, ActionKind.COMMITTED, message))
+        log = self.log
+        if log.lost_beginning is not None:
+            message = f"says that the log begins at {log.lost_beginning[1] + 1} now"
+            self.actions.append(RepairAction(log.committed_path, ActionKind.COMMITTED, message))
         if self.dry_run:
             return
-        bases = await segment_bases(self.files, found.directory)
+        bases = await segment_bases(self.files, log.directory)
         if bases and ends.marks & HAS_START and ends.begins_at(bases[0]) != bases[0]:
-            stored = await read_whole(self.files, found.committed_path) or b""
+            stored = await read_whole(self.files, log.committed_path) or b""
             slots = encode_committed(ends.visible_end, ends.durable_end, ends.marks, bases[0])
-            await replace_whole(self.files, found.committed_path, slots + stored[len(slots) :])
+            await replace_whole(self.files, log.committed_path, slots + stored[len(slots) :])
 
     async def _replace_committed(self, replaced: set[int]) -> None:
         """Name no end that was not synced (RE3)."""
-        found = self.found
+        log = self.log
         holes = [
             state.unproven_hole
-            for state in found.segments
+            for state in log.segments
             if state.unproven_hole is not None and state.base not in replaced
         ]
-        end = min([found.end, *holes])
-        if found.committed is not None:
-            end = max(end, found.committed.durable_end)
-        self.actions.append(RepairAction(found.committed_path, ActionKind.COMMITTED, f"says {end} now"))
+        end = min([log.end, *holes])
+        if log.committed is not None:
+            end = max(end, log.committed.durable_end)
+        self.actions.append(RepairAction(log.committed_path, ActionKind.COMMITTED, f"says {end} now"))
         if self.dry_run:
             return
-        if found.segments:
-            last = self.files.handle(found.segments[-1].path)
+        if log.segments:
+            last = self.files.handle(log.segments[-1].path)
             if await open_file(self.files, last):
                 await self.files.submit((Sync(last), Close(last)))
-        marks = 0 if found.committed is None else found.committed.marks
-        start = next(iter(await segment_bases(self.files, found.directory)), end)
-        marks = named_marks(marks, found.directory)
-        if found.kind is LogKind.PARTITION:
+        marks = 0 if log.committed is None else log.committed.marks
+        start = next(iter(await segment_bases(self.files, log.directory)), end)
+        marks = named_marks(marks, log.directory)
+        if log.kind is LogKind.PARTITION:
             marks |= HAS_START
-        stored = await read_whole(self.files, found.committed_path) or b""
-        data = encode_committed_file(end, marks, start, noted_entries(stored, found.directory))
-        await replace_whole(self.files, found.committed_path, data)
+        stored = await read_whole(self.files, log.committed_path) or b""
+        data = encode_committed_file(end, marks, start, noted_entries(stored, log.directory))
+        await replace_whole(self.files, log.committed_path, data)

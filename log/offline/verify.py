@@ -32,7 +32,7 @@ from callboard.log.format.segment import (
 )
 from callboard.log.journal.journal_disk import segment_bases
 from callboard.log.journal.journal_floor import DEPTH_MAX, FLOORS, floored_journals
-from callboard.log.offline.found import Inspection, LogKind, Problem, ProblemKind
+from callboard.log.offline.inspected_log import Inspection, LogKind, Problem, ProblemKind
 from callboard.log.offline.inspection import inspect_log
 from callboard.log.offline.wrong_kinds import is_wrong_file, lies_below, wrong_folders
 from callboard.log.seams.disk import Close, Disk, Entry, Incarnation
@@ -136,15 +136,15 @@ async def verify_directory(disk: Disk, *, progress: Callable[[Progress], None] |
     return VerifyReport((*map(report_of_wrong, wrong), *reports))
 
 
-def _name_owners(found: Inspection, owners: Mapping[int, str]) -> None:
+def _name_owners(log: Inspection, owners: Mapping[int, str]) -> None:
     """Say of segments of other logs whose they are, as far as there is such a folder: operators may move them there."""
-    for state in found.refused:
+    for state in log.refused:
         identity = UNBOUND if state.header is None else state.header.identity
-        if identity not in (UNBOUND, identity_of(found.directory)) and identity in owners:
+        if identity not in (UNBOUND, identity_of(log.directory)) and identity in owners:
             words = f", {owners[identity]}"
-            found.problems = [
+            log.problems = [
                 attrs.evolve(each, message=each.message + words) if each in state.problems else each
-                for each in found.problems
+                for each in log.problems
             ]
 
 
@@ -263,16 +263,16 @@ def report_of_wrong(problem: Problem) -> LogReport:
     )
 
 
-def report_of(found: Inspection) -> LogReport:
+def report_of(log: Inspection) -> LogReport:
     """The report about one log."""
     return LogReport(
-        found.directory,
-        found.kind,
-        sum(segment.records for segment in found.segments),
-        sum(segment.size_bytes for segment in found.segments),
-        len(found.segments),
-        found.segments[0].base if found.segments else 0,
-        found.end,
-        tuple(found.problems),
-        tuple(found.notes),
+        log.directory,
+        log.kind,
+        sum(segment.records for segment in log.segments),
+        sum(segment.size_bytes for segment in log.segments),
+        len(log.segments),
+        log.segments[0].base if log.segments else 0,
+        log.end,
+        tuple(log.problems),
+        tuple(log.notes),
     )

@@ -14,7 +14,7 @@ from typing import Final
 from callboard.log.format.committed import COMMITTED_NAME, PUBLISHERS
 from callboard.log.format.segment import CATALOG, TOPICS
 from callboard.log.journal.journal_floor import DEPTH_MAX, FLOOR_NAME, FLOORS, floor_folder, floored_journals
-from callboard.log.offline.found import Problem, ProblemKind
+from callboard.log.offline.inspected_log import Problem, ProblemKind
 from callboard.log.seams.disk import Entry, Incarnation
 from callboard.log.segments.damage_record import DAMAGES_NAME
 from callboard.log.segments.quarantine import ASIDE

@@ -46,7 +46,7 @@ from callboard.simulations.scenarios.probing import OfflineReads, read_all, read
 from callboard.simulations.violations import Violation
 
 if TYPE_CHECKING:
-    from callboard.log.offline.found import Problem
+    from callboard.log.offline.inspected_log import Problem
     from callboard.log.offline.verify import LogReport
     from callboard.simulations.history import History
     from callboard.simulations.world import World

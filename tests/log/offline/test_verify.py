@@ -9,7 +9,7 @@ from callboard.log.format.committed import COMMITTED_COPY_AT, encode_committed, 
 from callboard.log.format.frame import FRAME_MAGIC
 from callboard.log.journal.journal import Journal
 from callboard.log.journal.journal_walk import Owner, ignore
-from callboard.log.offline.found import ProblemKind
+from callboard.log.offline.inspected_log import ProblemKind
 from callboard.log.offline.verify import verify_directory
 from callboard.log.segments.segment_file import index_path
 from callboard.simulations.clock import VirtualClock

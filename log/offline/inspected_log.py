@@ -1,4 +1,4 @@
-"""What an inspection finds: problems, segments, runs of frames, and the content of each frame."""
+"""A log as an inspection finds it: problems, segments, runs of frames, and the content of each frame."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ class Inspection:
 class FramesFound:
     """Decodes each frame that counts, and notes the runs: the visitor of a walk over one segment."""
 
-    found: Inspection
+    log: Inspection
     state: SegmentState
     following: SegmentState | None
     superseded_at: int
@@ -232,7 +232,7 @@ class FramesFound:
     def _take(self, position: int, header: FrameHeader, columns: Columns) -> None:
         state, end = self.state, position + header.frame_bytes
         state.records += columns.count
-        if self.found.kind is LogKind.PARTITION:
+        if self.log.kind is LogKind.PARTITION:
             if self.entries.pop(position, header.base_offset) != header.base_offset:
                 self.wrong_entries.append(header.base_offset)
         elif not self._take_control(position, header, columns):
@@ -252,7 +252,7 @@ class FramesFound:
         if self.state.lost_snapshot and header.base_offset == self.state.base + 1:
             # The snapshot itself: it has no control record.
             self.state.lost_snapshot = False
-            self.found.has_snapshot = True
+            self.log.has_snapshot = True
             return True
         control = decode_control(columns.value(0), behind_gap=header.base_offset > self.state.end)
         if control is None:
@@ -263,5 +263,5 @@ class FramesFound:
             self.state.lost_snapshot = True
         elif control.kind is Kind.GAP:
             lost = header.base_offset, header.last_offset
-            self.found.note(self.state.path, ProblemKind.GAP, "a gap, recorded by repair", position, *lost)
+            self.log.note(self.state.path, ProblemKind.GAP, "a gap, recorded by repair", position, *lost)
         return True

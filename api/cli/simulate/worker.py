@@ -34,6 +34,7 @@ from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.exhaustive.exploring import Exploration, explore
 from callboard.simulations.machines import MACHINES, drive
 from callboard.simulations.proof import prove
+from callboard.simulations.scenarios.registry import load_weights
 from callboard.simulations.scenarios.scenario import Scenario, draw, run_scenario
 from callboard.simulations.search.redrawing import Drawing
 from callboard.simulations.search.replay import (
@@ -62,6 +63,8 @@ from callboard.simulations.world import Run, Settings, SimulationStuck
 TRACEBACK_LINES_MAX: Final = 40
 SILENT_S: Final = 120.0
 """A run that computes for this long and says nothing never waits: the process reports where it is, and ends."""
+SILENT_COSTS: Final = 20.0
+"""The same for a scenario of which `weights.toml` says what a seed costs, in these costs: machines differ in speed."""
 HEAP_OBJECTS: Final = 20_000
 LEAST_TICKS: Final = 100_000
 QUIET: Final = Settings(trace="off")
@@ -79,16 +82,19 @@ def simulate_worker(perturb: bool) -> None:
     live_as_long_as_parent()
     if perturb:
         perturb_heap()
-    out = sys.stdout
+    out, silent_s = sys.stdout, SILENT_S
+    weights = load_weights().scenarios
 
     def answer(**fields: Any) -> None:
-        end_after_computing(SILENT_S)
+        end_after_computing(silent_s)
         out.write(f"{to_json(fields)}\n")
         out.flush()
 
     for line in input_lines():
         request = json.loads(line)
-        end_after_computing(SILENT_S)
+        weight = weights.get(request.get("scenario", ""))
+        silent_s = SILENT_S if weight is None else max(SILENT_S, SILENT_COSTS * weight.cost_s)
+        end_after_computing(silent_s)
         with contextlib.redirect_stdout(sys.stderr):
             try:
                 answer(done=True, **WORK[request.pop("do")](answer, **request))

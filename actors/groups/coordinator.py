@@ -432,15 +432,14 @@ class Coordinator(Actor[CoordinatorCommand]):
         begun, used_before_s = clock.monotonic(), self._used_grace_s
         with self._timers.timer(membership.changed) as timer:
             while True:
-                left_s, expiry = math.inf, membership.settings.group_expiry
+                now, left_s, expiry = clock.monotonic(), math.inf, membership.settings.group_expiry
                 if expiry is not None and self._idle_since_us is not None:
-                    opened_s = clock.monotonic() - begun
-                    left_s = self._left_s(expiry, self._idle_since_us, opened_s, used_before_s)
-                    if left_s <= 0:
+                    left_s = self._left_s(expiry, self._idle_since_us, now - begun, used_before_s)
+                    if now + left_s <= now:  # also when so little is left that the clock cannot tell it
                         self._expired_after = expiry
                         self._end()
                         left_s = math.inf
-                timer.arm(clock.monotonic() + left_s)
+                timer.arm(now + left_s)
                 await membership.changed.wait()
 
     def _left_s(self, expiry: float, idle_since_us: int, opened_s: float, used_before_s: float) -> float:

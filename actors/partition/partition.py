@@ -173,7 +173,7 @@ class Partition(Actor[c.PartitionCommand]):
         notify_all(self.context.ref, c.StateChanged(state))
 
     async def _has_recovered(self, turn: OpeningTurn) -> bool:
-        """Recover; False when the disk is too full for what recovery must write.
+        """Recover; False when the disk is too full for what recovery must write, or the partition is to stop instead.
 
         A recovery that takes long keeps only the partition's users waiting.
         """
@@ -186,7 +186,7 @@ class Partition(Actor[c.PartitionCommand]):
         overdue = self._timers.timer(Callback(tell_overdue))
         overdue.arm(self.context.clock.monotonic() + OPENING_TURN_S)
         try:
-            await self._recover(turn)
+            return await self._recover(turn)
         except StorageError as error:
             if not lacks_space(error):
                 raise
@@ -195,7 +195,6 @@ class Partition(Actor[c.PartitionCommand]):
         finally:
             turn.end()
             overdue.cancel()
-        return True
 
     def _tell_lack(self, error: StorageError) -> None:
         if not self._lacks_space:
@@ -213,14 +212,23 @@ class Partition(Actor[c.PartitionCommand]):
         for damage in self._log.record.take_new():
             self._tell_damage(damage, is_new=True)
 
-    async def _recover(self, turn: OpeningTurn) -> None:
+    async def _may_hold(self, turn: OpeningTurn, size_bytes: int) -> bool:
+        """Wait until that much memory may be held; False when the partition is to stop instead."""
+        with self.context.until_stop():
+            await turn.hold(size_bytes)
+            return True
+        return False
+
+    async def _recover(self, turn: OpeningTurn) -> bool:
+        """False when the partition is to stop instead."""
         spec, context = self._given.begun(), self.context
         self._spec, self._grows_old = spec, spec.settings.ages
         if context.disk is None:
             raise InternalError("a partition was started in a system without a disk", invariant="PA0")
         files = await context.disk.incarnate(spec.directory)
         journal, folder = await entries_of(files, spec.journal_directory), await files.list(spec.directory)
-        await turn.hold(OPENING_BYTES_LEAST + sum([entry.size_bytes for entry in journal]))
+        if not await self._may_hold(turn, OPENING_BYTES_LEAST + sum([entry.size_bytes for entry in journal])):
+            return False
         stamps = spec.hand_over.carried.stamps
         stamps.report = lambda *told: context.emit(notices.ClockWasAhead(context.path, *told))
         stamps.changed = lambda: None
@@ -290,6 +298,7 @@ class Partition(Actor[c.PartitionCommand]):
         work = self._read_hot, self._from_disk, self._window_share.answered
         self._windows = WindowReading(core, log, context.clock, context.start_task, self._perform, *work)
         self._committer = Committer((self._log_part, self._journal_part), DiskEngine(files), context.clock)
+        return True
 
     async def stopping(self) -> None:
         """Write what waits, close the files. Whoever waits looks again, and hears that nothing more will come."""

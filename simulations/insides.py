@@ -19,8 +19,11 @@ def directory_of(runtime: Runtime) -> Directory:
 
 
 def memberships(runtime: Runtime) -> Sequence[Membership]:
-    """Those of all consumer groups."""
-    groups: Any = runtime._session.system.root.supervisor("groups")
+    """Those of all consumer groups; none while the runtime opens, and when it has ended them."""
+    root = runtime._session.system.root
+    if "groups" not in root:
+        return []
+    groups: Any = root.supervisor("groups")
     return [_given(groups, name).membership for name in groups._children]
 
 

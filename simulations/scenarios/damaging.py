@@ -199,6 +199,8 @@ class Damaging:
         self._frames = frames_of(disk, directory)
         self._paths = sorted({frame.path for frame in self._frames})
         self._gone: set[str] = set()
+        self._flipped: set[tuple[str, int, int]] = set()
+        """Paths, bytes and bits."""
         self._is_snapshot_damaged = False
         self._has_missing = False
         """Whether a segment is gone, or cannot be distinguished from others by its header."""
@@ -429,7 +431,11 @@ class Damaging:
             self.remove_file(path)
 
     def _flip(self, path: str, byte: int) -> str:
-        self._disk.flip(path, byte, 1 << self._entropy.integer(3))
+        bit = self._entropy.integer(3)
+        while (path, byte, bit) in self._flipped:  # once more, and it would be as it was
+            bit = (bit + 1) % 8
+        self._flipped.add((path, byte, bit))
+        self._disk.flip(path, byte, 1 << bit)
         return f"{path}: a bit of byte {byte}"
 
     def _remove(self) -> str | None:

@@ -327,7 +327,8 @@ class Runtime:
         Returns once the topic is durable and its partitions run. Where there is no space for them, it raises `DiskFull`
         and leaves no topic behind.
 
-        Raises `TopicExists`, `InvalidArgument`, `ConfigurationError` with all problems of the settings.
+        Raises `TopicExists`, `InvalidArgument`, `ConfigurationError` with all problems of the settings; `TopicNotFound`
+        when another task deleted it before it was returned.
         """
         name = check_name(name, "topic")
         if partitioner is not None:

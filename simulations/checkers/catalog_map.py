@@ -116,11 +116,13 @@ def _changes(history: History) -> dict[tuple[str, str], list[Change]]:
     for several in found.values():
         for change in tuple(several):
             if (
-                change.verb == "alter_topic"
+                change.verb in ("alter_topic", "create_topic")
                 and change.outcome == "TopicNotFound"
                 and _was_deleted(change, several)
             ):
-                change.outcome = None  # it may have been altered, and was deleted before that was answered
+                change.outcome = (
+                    None  # it may have been done, and the topic was deleted before that was answered
+                )
             if change.outcome is None:
                 change.windows = closing.windows(change)
             if change.may_be_undone:

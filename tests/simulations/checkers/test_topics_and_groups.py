@@ -187,6 +187,18 @@ def test_a_topic_may_be_altered_and_deleted_before_that_is_answered(script, admi
     assert broken(catalog_map, script) != is_deleted
 
 
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_a_topic_may_be_made_and_deleted_before_that_is_answered(script, admin, is_deleted):
+    """Who makes a topic may not find it any more; without a deletion that cannot be."""
+    making = admin.begin("create_topic", "a")
+    admin.topics(a={})
+    if is_deleted:
+        admin.change("delete_topic", "a")
+    admin.end(making, "not changed", "TopicNotFound")
+    admin.topics(**({} if is_deleted else {"a": {}}))
+    assert broken(catalog_map, script) != is_deleted
+
+
 def test_a_cancelled_change_may_happen_later(script, admin):
     """It may wait for its turn still, until the runtime ends."""
     admin.change("create_topic", "a", "maybe changed", "Cancelled")

@@ -334,7 +334,7 @@ class _PromptnessCheck:
                         state.at = FOREVER
 
     def _forget_unsynced(self) -> None:
-        """What is not known to be synced may go from now on; what a consumer was handed was synced for that."""
+        """What is not known to be synced may go from now on."""
         if self._is_unsynced:
             return
         self._is_unsynced = True
@@ -349,6 +349,10 @@ class _PromptnessCheck:
         self._open.clear()
         for group in self._groups.values():
             group.ended(entry.time, tuple(group.members))
+            if entry.kind == "power cut":
+                for place, state in group.states.items():
+                    if place not in self._published:  # a consumer may be handed what is not synced yet
+                        state.at = FOREVER
 
     # -- consumers
 

@@ -382,7 +382,8 @@ class Fetcher:
             self.pace.fetched(now)
             self.questions.accepted(lease, asked, now)
             self.fetched.watch(lease.stale_at)
-            is_unfit = asked.is_late and (self.questions.room() < 0 or not self.is_fresh(lease))
+            # Its room may be gone: no room was kept for it while it was late, or a settlement was cut off meanwhile.
+            is_unfit = self.questions.room() < 0 or (asked.is_late and not self.is_fresh(lease))
             if lease.deadline <= now or is_unfit:
                 self.leases.give_back([lease.take(lease.untaken)])
                 return None

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from callboard.actors.partition.group_state import GroupState
     from callboard.actors.partition.partition import Partition
     from callboard.consumer.consumer import Consumer
+    from callboard.consumer.leases import ConsumerLease
     from callboard.runtime import Runtime
     from callboard.simulations.world.world import Machine
 
@@ -102,6 +103,11 @@ def _queued_bytes(partition: Partition) -> Counter[int]:
     return found
 
 
+def _cut_off(lease: ConsumerLease) -> int:
+    """At most this many messages of a lease were settled, and that was cut off."""
+    return sum(found.count for found in (lease.unsure_acks, lease._given_back) if found is not None)
+
+
 def of_consumer(consumer: Consumer) -> str | None:
     """What is wrong with the counts of a consumer, in words."""
     fetcher = consumer._fetcher
@@ -111,7 +117,8 @@ def of_consumer(consumer: Consumer) -> str | None:
         return f"{consumer!r} counts {leases.in_flight} messages in flight, and has {left} (LE1)"
     asked = [*fetcher.questions.late.values(), *filter(None, [fetcher.questions.asked])]
     kept = sum(each.limit for each in asked if not each.is_late)
-    if kept > max(0, leases.room()):
+    # What was settled, and cut off, is in flight again: its room may be asked for, and the answer is given back.
+    if kept > max(0, leases.room()) + sum(map(_cut_off, leases._leases)):
         words = f"{leases.in_flight} messages in flight, of {leases.max_in_flight}, and has asked for {kept}"
         return f"{consumer!r} has {words} (FE2)"
     acks = fetcher.lazy_acks

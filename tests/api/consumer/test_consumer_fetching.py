@@ -93,6 +93,31 @@ async def test_a_settlement_that_is_tried_again_frees_no_room_twice(
             assert len(held) + len(others) == 4
 
 
+async def test_a_nack_that_is_cut_off_keeps_its_room_also_when_that_was_asked_for(
+    autojump_clock: Any, world: Any
+) -> None:
+    """Another task asks for a message while the nack is under way: what it is leased is given back."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 20)
+        async with topic.subscribe("group", max_in_flight=2, visibility_timeout=600.0) as consumer:
+            held = [await consumer.get(), await consumer.get()]
+            got: list[Any] = []
+
+            async def get() -> None:
+                got.append(await consumer.get(timeout=5.0))
+
+            async with trio.open_nursery() as nursery:
+                world.disk.latency_s = 0.1
+                nursery.start_soon(get)
+                with trio.move_on_after(0.01):
+                    await held[0].nack(delay=100.0)
+            world.disk.latency_s = 0.0
+            assert got == [None]
+            assert (await world.group_of(topic)).leased <= 2
+            await held[1].ack()
+            assert await consumer.get(timeout=5.0) is not None
+
+
 async def test_a_quick_caller_is_given_more_at_a_time_and_a_slow_one_less(
     autojump_clock: Any, world: Any
 ) -> None:

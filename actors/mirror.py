@@ -52,17 +52,13 @@ class MirroredTopic:
     topic_id: str
     settings: TopicSettings
     ports: tuple[PartitionPort, ...]
+    stands: TopicStands
+    """What was heard of it last."""
     deleted: bool = False
     waiting: tuple[PartitionPort, ...] = ()
     """Of its waiting partitions, for delayed records, if it has some."""
-    run: int = 0
-    """A number of this opening of the directory, once it has waiting partitions."""
-    takes_delayed: bool = False
-    """Whether they are known to have their group, and so to keep what they are given."""
     outboxes: tuple[Outbox, ...] = ()
     """For what its acks publish, if they do."""
-    outboxes_ready: int = 0
-    outboxes_with_delays: int = 0
 
     @property
     def all_ports(self) -> tuple[PartitionPort, ...]:
@@ -71,7 +67,9 @@ class MirroredTopic:
 
     def outbox_of(self, partition: int, *, delays: bool) -> Outbox | None:
         """The outbox of a partition, once it takes payloads: with `delays`, delayed ones too."""
-        ready = min(self.outboxes_ready, self.outboxes_with_delays) if delays else self.outboxes_ready
+        ready = self.stands.outboxes_ready
+        if delays:
+            ready = min(ready, self.stands.outboxes_with_delays)
         return self.outboxes[partition] if partition < ready else None
 
 
@@ -272,14 +270,13 @@ class Mirror:
         topic = self._by_id.get(stands.topic_id)
         if topic is None:
             ports = self._ports(stands, str, "")
-            topic = MirroredTopic(stands.name, stands.topic_id, stands.settings, ports)
+            topic = MirroredTopic(stands.name, stands.topic_id, stands.settings, ports, stands)
             self._by_id[topic.topic_id] = self._by_name[topic.name] = topic
         if stands.has_waiting and not topic.waiting:
             topic.waiting = self._ports(stands, waiting_folder, DELAYED)
         if stands.has_outboxes and not topic.outboxes:
             topic.outboxes = tuple(map(Outbox, self._ports(stands, outbox_folder, OUTBOX), topic.ports))
-        topic.settings, topic.run, topic.takes_delayed = stands.settings, stands.run, stands.takes_delayed
-        topic.outboxes_ready, topic.outboxes_with_delays = stands.outboxes_ready, stands.outboxes_with_delays
+        topic.settings, topic.stands = stands.settings, stands
 
     def _ports(
         self, stands: TopicStands, folder: Callable[[int], str], holds: str

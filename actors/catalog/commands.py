@@ -297,9 +297,9 @@ class TopicStands:
     has_outboxes: bool = False
     """There are outbox partitions, for what its acks publish."""
     outboxes_ready: int = 0
-    """The outboxes of so many partitions, from the first one on, have their group, and so keep what they are given."""
+    """How many partitions, from the first one on, have outboxes with their group, which so keep what they are given."""
     outboxes_with_delays: int = 0
-    """Of so many it is durable that acks may publish what is delayed: an older version would lose it."""
+    """How many of them durably let acks publish what is delayed: an older version would lose it."""
 
 
 @attrs.frozen

@@ -158,13 +158,13 @@ class DelayedLine:
         """The topic's partition that its records go to."""
         self._settings = attrs.evolve(waiting_settings(live.settings), retention_age=SETTLED_AGE_S)
         """From when its group is open."""
-        self._run = live.run
+        self._run = live.stands.run
         self._counts = forwarder.counts
         self._timers = forwarder.timers
         self._calls = PartitionCalls(forwarder.timers, mirror.refusal)
         self._stamps = Stamps()
         """What the partition has noticed of them."""
-        self._pending = Pending(live.run, self._stamps)
+        self._pending = Pending(self._run, self._stamps)
         self._questions: deque[tuple[DelayedQuestion, Reply]] = deque()
         self._read_to = 0
         self._flag = Flag()

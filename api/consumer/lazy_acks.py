@@ -116,7 +116,7 @@ class LazyAcks:
     def join(self, lease: ConsumerLease, start: int, stop: int) -> bool:
         """Gather an ack with those of the same lease; False, and nothing done, when others are gathered, or none.
 
-        When acks of the lease were cut off, each is sent by itself: the partition is told which of them are repeated.
+        When acks of the lease were cut off, each is sent by itself, so that the partition knows which are repeated.
         """
         gathered = self.gathered[-1] if self.gathered else None
         if gathered is None or gathered.lease is not lease or lease.unsure_acks is not None:

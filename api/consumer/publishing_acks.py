@@ -149,7 +149,7 @@ async def publish(
         check_no_due(stored.get("headers"))
         self._staging()
         live = await delays.ready()
-        stored = with_due(stored, due._replace(run=live.run))
+        stored = with_due(stored, due._replace(run=live.stands.run))
     target = Target(live.topic_id, index, waits=due is not None)
     self._staging().add(Payload(target, one.value, one.key, stored), one.size_bytes)
     await trio.lowlevel.checkpoint_if_cancelled()

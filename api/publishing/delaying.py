@@ -87,7 +87,7 @@ class Delays:
         for part in parts:
             waiting = [due for due in map(dues.__getitem__, part.indexes) if due is not None]
             if waiting:
-                stored = waiting_columns(part.columns, waiting, live.run)
+                stored = waiting_columns(part.columns, waiting, live.stands.run)
                 port = live.waiting[part.port.index]
                 part = Part(port, part.indexes, stored, stored.size_bytes, dues=waiting)
             found.append(part)
@@ -96,7 +96,7 @@ class Delays:
     async def ready(self) -> MirroredTopic:
         """The topic, once it takes delayed messages."""
         live = self._live
-        if not live.takes_delayed:
+        if not live.stands.takes_delayed:
             found = await self._session.ask_catalog(EnableDelays(live.name))
             if found != live.topic_id:
                 raise TopicNotFound(f"topic {live.name!r} was deleted. Nothing was written.", topic=live.name)

@@ -26,6 +26,8 @@ from callboard.simulations.violations import SENSIBLE, Violation
 
 OWNS: Final = "owns"
 IS_TO_OWN: Final = "is to own"
+NO_LIFE: Final = ("", 0)
+"""Of an owner that is not observed, or of none."""
 
 
 class MemberSurroundings(Protocol):
@@ -62,11 +64,12 @@ class ObservedMembers:
             for (topic_id, index), row in rows.items():
                 live = machine.runtime._session.mirror.by_id(topic_id)
                 if live is not None:
-                    session, nobody = machine.runtime._session, ("", 0)
-                    owner = self._lives.get((session, row.owner), nobody) if row.owner is not None else nobody
+                    owner = NO_LIFE
+                    if row.owner is not None:
+                        owner = self._lives.get((machine.runtime._session, row.owner), NO_LIFE)
                     kind = IS_TO_OWN if row.is_moving and row.holder != row.owner else OWNS
                     owners[live.name, index] = kind, owner, row.epoch, topic_id, machine.runtime
-        gone = {place: (OWNS, ("", 0)) for place in self._seen if place not in owners}
+        gone = {place: (OWNS, NO_LIFE) for place in self._seen if place not in owners}
         for (topic, partition), owner in (gone | owners).items():
             if self._seen.get((topic, partition)) != owner:
                 kind, (who, life), *_ = owner

@@ -23,7 +23,7 @@ def contents(mirror: Any) -> Any:
     """All that it knows, as data."""
     topics = [
         (
-            *(topic.name, topic.topic_id, topic.settings, topic.run, topic.takes_delayed),
+            *(topic.name, topic.topic_id, topic.settings, topic.stands),
             [
                 (port.ref.path, port.label, port.pending_bytes, mirror.state_of(port))
                 for port in topic.all_ports

@@ -83,7 +83,7 @@ def simulate_worker(perturb: bool) -> None:
     if perturb:
         perturb_heap()
     out, silent_s = sys.stdout, SILENT_S
-    weights = load_weights().scenarios
+    costs_s = {name: weight.cost_s for name, weight in load_weights().scenarios.items()}
 
     def answer(**fields: Any) -> None:
         end_after_computing(silent_s)
@@ -92,8 +92,7 @@ def simulate_worker(perturb: bool) -> None:
 
     for line in input_lines():
         request = json.loads(line)
-        weight = weights.get(request.get("scenario", ""))
-        silent_s = SILENT_S if weight is None else max(SILENT_S, SILENT_COSTS * weight.cost_s)
+        silent_s = max(SILENT_S, SILENT_COSTS * costs_s.get(request.get("scenario", ""), 0.0))
         end_after_computing(silent_s)
         with contextlib.redirect_stdout(sys.stderr):
             try:

@@ -16,7 +16,8 @@ kept.
 Invariants
 ----------
 AC1  What a client has taken is on its way to the partition, in its mailbox, or held by its actor, and returned once.
-     What waits in the mailbox when the partition fails for good is returned by that (`Failed`).
+     When the partition fails for good, that returns what is awaited (`Failed`), since the mailbox refuses it. What is
+     not awaited stays in the mailbox, and is returned by the commit that stores it after a restart by hand.
 AC2  The records that a client did not await are each stored, or counted with those that failed, once.
 """
 
@@ -66,11 +67,13 @@ class Account:
         "credit",
         "ended_some",
         "failure",
+        "failures",
         "is_deleted",
         "number",
         "port",
         "ref",
         "state",
+        "unawaited_bytes",
         "unawaited_error",
         "unawaited_failures",
         "unawaited_waiting",
@@ -84,10 +87,14 @@ class Account:
         """As the partition has said last."""
         self.failure: BaseException | None = None
         """What it failed with for good."""
+        self.failures = 0
+        """How often it has failed for good: the credit of what was awaited before is free again."""
         self.is_deleted = False
         """The partition's topic was deleted."""
         self.unawaited_waiting = 0
         """Records published with `acks="none"` of which nothing is known yet."""
+        self.unawaited_bytes = 0
+        """The credit that they have taken."""
         self.unawaited_failures = 0
         self.unawaited_error: BaseException | None = None
         self.ended_some = False
@@ -166,16 +173,22 @@ class Account:
 
     # -- records that are not awaited
 
-    def unawaited_ended(self, records: int, error: BaseException | None = None) -> None:
+    def unawaited_begun(self, records: int, size_bytes: int) -> None:
+        """This many records that are not awaited, for which credit was taken, are on their way."""
+        self.unawaited_waiting += records
+        self.unawaited_bytes += size_bytes
+
+    def unawaited_ended(self, records: int, size_bytes: int, error: BaseException | None = None) -> None:
         """This many records that are not awaited are stored, or failed with `error`."""
         self.unawaited_waiting -= records
+        self.unawaited_bytes -= size_bytes
         if error is not None and records:
             self.unawaited_failures += records
             self.unawaited_error = self.unawaited_error or error
 
     def give_up_unawaited(self) -> None:
         """The partition has ended: what it never answered is not stored, or may not be."""
-        self.unawaited_ended(self.unawaited_waiting, self.unavailable())
+        self.unawaited_ended(self.unawaited_waiting, self.unawaited_bytes, self.unavailable())
 
     def take_unawaited(self) -> tuple[int, BaseException | None]:
         """The failures since the last call."""
@@ -192,9 +205,9 @@ class Account:
     def hear(self, message: object) -> None:
         """The partition says this."""
         match message:
-            case Returned(size_bytes, records, error):
+            case Returned(size_bytes, records, unawaited_bytes, error):
                 if records:
-                    self.unawaited_ended(records, error)
+                    self.unawaited_ended(records, unawaited_bytes, error)
                 self.credit.give_back(size_bytes)
             case StateChanged(state):
                 self.state = state
@@ -208,8 +221,9 @@ class Account:
                 self._leases_ended(group_id, first_lease, start_offset)
             case Failed(cause):
                 self.state, self.failure = "failed", cause
+                self.failures += 1
                 self.credit.interrupt()
-                self.credit.clear()
+                self.credit.give_back(self.credit.waiting_bytes - self.unawaited_bytes)
             case Terminated():
                 self.credit.interrupt()
                 self.credit.clear()

@@ -206,6 +206,8 @@ class Returned(NamedTuple):
     """Credit that it has again."""
     unawaited: int = 0
     """Records among them that it does not await."""
+    unawaited_bytes: int = 0
+    """The credit of those."""
     error: CallboardError | None = None
     """What they failed with; None when they are stored."""
 

@@ -46,7 +46,7 @@ from callboard.actors.partition.opening_turn import OpeningTurn
 from callboard.actors.partition.outbox.notices import OutboxNotices
 from callboard.actors.partition.participants import JournalParticipant, LogParticipant
 from callboard.actors.partition.publishing.publishers import Publishers, publishers_of
-from callboard.actors.partition.queues import NEVER, Appends
+from callboard.actors.partition.queues import NEVER, NO_RECORDS, Appends
 from callboard.actors.partition.reopening import open_lost
 from callboard.actors.partition.retaining import PublishersSummary, Retaining
 from callboard.actors.partition.spec import TURNS, PartitionSpec, log_settings
@@ -483,16 +483,17 @@ class Partition(Actor[c.PartitionCommand]):
         return 0
 
     def _poisoned(self, message: c.PartitionCommand, reply: Reply | None, error: Exception) -> None:
-        if isinstance(message, (c.PublishOne, c.PublishMany)):
-            notify(self.context.ref, message.client, c.Returned(message.size_bytes))
-        if reply is None or reply.done:
-            return
         told = InternalError(
             f"partition {self._spec.label} cannot handle {type(message).__name__}: {describe(error)}",
             invariant="PA1",
         )
         told.__cause__ = error
-        reply.fail(told)
+        if isinstance(message, (c.PublishOne, c.PublishMany)):
+            records = 1 if isinstance(message, c.PublishOne) else message.columns.count
+            unawaited = NO_RECORDS if reply is not None else (records, message.size_bytes)
+            notify(self.context.ref, message.client, c.Returned(message.size_bytes, *unawaited, told))
+        if reply is not None and not reply.done:
+            reply.fail(told)
 
     def _perform(self) -> None:
         """Carry out what the core wants done, and have the committer look for what it wants written."""
@@ -664,7 +665,9 @@ class Partition(Actor[c.PartitionCommand]):
         """Return each client its credit, with what became of what it does not await (PA2)."""
         unawaited = appends.unawaited
         for client, size_bytes in appends.sizes.items():
-            notify(self.context.ref, client, c.Returned(size_bytes, unawaited.get(client, 0), error))
+            notify(
+                self.context.ref, client, c.Returned(size_bytes, *unawaited.get(client, NO_RECORDS), error)
+            )
 
     # -- effects: reading
 

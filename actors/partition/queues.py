@@ -44,6 +44,8 @@ GATHER_S: Final = 0.001
 LINGER_S: Final = 0.01
 """How long settlements that are not awaited may wait for company."""
 NEVER: Final = float("inf")
+NO_RECORDS: Final = 0, 0
+"""Their number, and their bytes."""
 
 
 @attrs.define(eq=False)
@@ -65,6 +67,14 @@ class Singles:
     size_bytes: int = 0
     unawaited: int = 0
     """Records without an asker."""
+
+    @property
+    def unawaited_bytes(self) -> int:
+        """The size of those, before any were dropped."""
+        if self.unawaited == len(self.messages):
+            return self.size_bytes
+        pairs = zip(self.messages, self.tokens, strict=True)
+        return sum([message.size_bytes for message, token in pairs if token is None])
 
     def columns(self) -> Columns:
         """The records as one frame."""
@@ -108,6 +118,11 @@ class PublishedBatch:
     unawaited: int = 0
     """Records without an asker: all, or none."""
 
+    @property
+    def unawaited_bytes(self) -> int:
+        """The size of those."""
+        return self.size_bytes if self.unawaited else 0
+
     def columns(self) -> Columns:
         """The records as the publisher made them."""
         return self.source
@@ -150,8 +165,8 @@ class Appends:
     """What was decided of the guarded parts; their tokens are here then, and no longer in `parts`."""
     sizes: dict[int, int] = attrs.Factory(dict)
     """What is to be returned to each client, by its number: `size_bytes` together."""
-    unawaited: dict[int, int] = attrs.Factory(dict)
-    """Records without an asker, of each client that has some."""
+    unawaited: dict[int, tuple[int, int]] = attrs.Factory(dict)
+    """Records without an asker, and their bytes, of each client that has some."""
 
 
 class Sequencer:
@@ -274,14 +289,15 @@ class Sequencer:
         batches: list[Columns] = []
         size = records = cancelled = 0
         sizes: dict[int, int] = {}
-        unawaited: dict[int, int] = {}
+        unawaited: dict[int, tuple[int, int]] = {}
         durable = has_ttls = False
         while waiting and (not parts or size + waiting[0].size_bytes <= self._commit_bytes):
             part = waiting.popleft()
             size += part.size_bytes
             sizes[part.client] = sizes.get(part.client, 0) + part.size_bytes
             if part.unawaited:
-                unawaited[part.client] = unawaited.get(part.client, 0) + part.unawaited
+                count, of_these = unawaited.get(part.client, NO_RECORDS)
+                unawaited[part.client] = count + part.unawaited, of_these + part.unawaited_bytes
             if is_abandoned is not None:
                 cancelled += part.drop(is_abandoned)
                 if not part.tokens:

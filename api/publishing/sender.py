@@ -126,10 +126,12 @@ class TopicSender:
         """
         await self._take(account, command.size_bytes)
         reply = account.ref.question()
+        failures = account.failures
         try:
             await account.ref.send(command, reply)
         except BaseException:
-            account.credit.give_back(command.size_bytes)
+            if account.failures == failures:  # or that has returned it
+                account.credit.give_back(command.size_bytes)
             raise
         return reply
 
@@ -150,7 +152,7 @@ class TopicSender:
         if account.state != "running" or not account.credit.take_nowait(command.size_bytes):
             await self._take(account, command.size_bytes)
         records = 1 if isinstance(command, PublishOne) else command.columns.count
-        account.unawaited_waiting += records
+        account.unawaited_begun(records, command.size_bytes)
         try:
             await trio.lowlevel.checkpoint_if_cancelled()
             try:
@@ -159,7 +161,7 @@ class TopicSender:
                 await account.ref.tell(command)
                 return
         except BaseException:
-            account.unawaited_ended(records)
+            account.unawaited_ended(records, command.size_bytes)
             account.credit.give_back(command.size_bytes)
             raise
         self._tells += 1

@@ -12,6 +12,7 @@ import callboard
 from callboard.actors.clients.account import Account
 from callboard.actors.clients.calls import PartitionCalls
 from callboard.actors.partition.commands import Level, PublishMany
+from callboard.actors.partition.queues import Sequencer
 from callboard.actors.timing import Timers
 from callboard.log.format.columns import Columns
 from callboard.log.limits import Limits
@@ -41,6 +42,48 @@ async def test_a_crash_in_a_commit_grants_its_credit_anew(autojump_clock: Any, w
             assert account.credit.waiting_bytes == 0
             with pytest.raises(callboard.PublishFailed):
                 await topic.flush()
+
+
+async def test_what_is_not_awaited_keeps_its_credit_when_the_partition_fails(
+    autojump_clock: Any, world: Any
+) -> None:
+    """It stays in the mailbox until the partition is restarted by hand; what is awaited is refused, and returned."""
+    async with world.open(limits=Limits(pending_bytes=100)) as runtime:
+        topic = await runtime.create_topic("orders")
+        (account,) = topic._publisher.accounts()
+        await wait_all_tasks_blocked()
+        await topic.publish(b"a")
+        await wait_all_tasks_blocked()
+        world.disk.fail_next("read", "EIO", path_contains="topics/", times=99)
+        runtime.crash("topics/orders/0", RuntimeError("a drill"))
+        await trio.sleep(0.01)
+        await topic.publish(bytes(60), acks="none")
+        with pytest.raises(callboard.PartitionUnavailable):
+            await topic.publish(bytes(20))
+        assert account.state == "failed"
+        assert (account.unawaited_waiting, account.credit.waiting_bytes) == (1, 60)
+        world.disk.heal()
+        await runtime.restart("topics/orders/0")
+        await topic.flush()
+        assert (account.unawaited_waiting, account.credit.waiting_bytes) == (0, 0)
+        (statistics,) = await topic.describe()
+        assert statistics.next_offset == 2
+
+
+async def test_what_the_partition_cannot_handle_is_counted(
+    autojump_clock: Any, world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record that is not awaited has failed then, and its credit is free."""
+    monkeypatch.setattr(Sequencer, "add_one", lambda *_: 1 / 0)
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        (account,) = topic._publisher.accounts()
+        await topic.publish(b"x", acks="none")
+        await wait_all_tasks_blocked()
+        assert (account.unawaited_waiting, account.unawaited_bytes, account.credit.waiting_bytes) == (0, 0, 0)
+        with pytest.raises(callboard.PublishFailed) as caught:
+            await topic.flush()
+        assert caught.value.failed == 1
 
 
 async def test_each_client_has_credit_of_its_own(autojump_clock: Any, world: Any) -> None:

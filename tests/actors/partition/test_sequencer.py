@@ -51,7 +51,7 @@ def test_what_nobody_waits_for_any_more_is_dropped() -> None:
     assert (appends.size_bytes, appends.cancelled, appends.unawaited) == (
         3 + CANCELLED_SIFT_BYTES,
         3,
-        {0: 1},
+        {0: (1, 1)},
     )
     assert (sequencer.records, sequencer.size_bytes, sequencer.cancelled) == (0, 0, 3)
 

@@ -59,6 +59,16 @@ class MirroredTopic:
     """Of its waiting partitions, for delayed records, if it has some."""
     outboxes: tuple[Outbox, ...] = ()
     """For what its acks publish, if they do."""
+    bytes_max: int = attrs.field(init=False)
+    """How large a message may be that is published; less than nothing while the topic is read-only."""
+
+    def __attrs_post_init__(self) -> None:
+        self.heard(self.stands)
+
+    def heard(self, stands: TopicStands) -> None:
+        """The catalog says this of it."""
+        self.settings, self.stands = stands.settings, stands
+        self.bytes_max = -1 if stands.settings.read_only else stands.settings.max_message_bytes
 
     @property
     def all_ports(self) -> tuple[PartitionPort, ...]:
@@ -276,7 +286,7 @@ class Mirror:
             topic.waiting = self._ports(stands, waiting_folder, DELAYED)
         if stands.has_outboxes and not topic.outboxes:
             topic.outboxes = tuple(map(Outbox, self._ports(stands, outbox_folder, OUTBOX), topic.ports))
-        topic.settings, topic.stands = stands.settings, stands
+        topic.heard(stands)
 
     def _ports(
         self, stands: TopicStands, folder: Callable[[int], str], holds: str

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
-from callboard.log.errors import GroupNotFound, InvalidArgument, TopicNotFound
+from callboard.log.errors import GroupNotFound, InvalidArgument, TopicNotFound, TopicReadOnly
 from callboard.log.limits import NAME_BYTES_MAX, NAMES_COMPARED_MAX
 from callboard.log.plain import kind, shown, text
 
@@ -108,6 +108,15 @@ def no_topic(name: object, known: Iterable[str]) -> TopicNotFound:
     return TopicNotFound(
         f"there is no topic {shown(name, 300)}{meant(name, known)}. Create it with create_topic.",
         topic=text(name),
+    )
+
+
+def topic_read_only(name: str) -> TopicReadOnly:
+    """The error for a publish to a topic that takes none."""
+    return TopicReadOnly(
+        f"topic {name!r} is read-only. Nothing was written. Publish elsewhere, or have it take messages again:"
+        f" runtime.alter_topic({name!r}, read_only=False).",
+        topic=name,
     )
 
 

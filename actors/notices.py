@@ -16,6 +16,22 @@ class GroupExpired:
 
 
 @attrs.frozen
+class GroupPaused:
+    """A group was paused (`paused`), or resumed: its consumers get messages again."""
+
+    group: str
+    paused: bool
+
+
+@attrs.frozen
+class TopicWritable:
+    """A topic was made read-only, or takes messages again (`writable`)."""
+
+    topic: str
+    writable: bool
+
+
+@attrs.frozen
 class GroupKept:
     """A durable group had no member for its `group_expiry`, and does not expire: its partitions keep dead letters.
 

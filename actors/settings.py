@@ -117,6 +117,7 @@ class TopicChanges(TypedDict, total=False):
     max_message_bytes: int
     dedup_window: float | None
     default_ttl: float | None
+    read_only: bool
 
 
 class TopicOptions(TopicChanges, total=False):
@@ -141,6 +142,7 @@ class GroupChanges(TypedDict, total=False):
     backoff: float
     max_backoff: float
     retry: float | Sequence[float] | None
+    paused: bool
 
 
 class GroupOptions(GroupChanges, total=False):
@@ -180,6 +182,7 @@ class TopicSettings:
         None, "a message without a ttl of its own expires after this", 0.001, 100 * YEAR_S
     )
     priorities: bool = _setting(False, "messages have priorities; fixed once created", fixed=True)
+    read_only: bool = _setting(False, "publishes are refused; all else goes on")
 
     @property
     def default_ttl_us(self) -> int | None:
@@ -261,6 +264,7 @@ class GroupSettings:
         0,
         30 * DAY_S,
     )
+    paused: bool = _setting(False, "no message is handed over; those that consumers hold can be settled")
 
 
 TOPIC_FIELDS: Final = _fields_of(TopicSettings)

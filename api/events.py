@@ -24,6 +24,7 @@ from callboard.actors.notices import DelayedHeld as DelayedHeld
 from callboard.actors.notices import DelayedLost as DelayedLost
 from callboard.actors.notices import GroupExpired as GroupExpired
 from callboard.actors.notices import GroupKept as GroupKept
+from callboard.actors.notices import GroupPaused as GroupPaused
 from callboard.actors.notices import HandlerFailed as HandlerFailed
 from callboard.actors.notices import HandOverForced as HandOverForced
 from callboard.actors.notices import JournalSalvaged as JournalSalvaged
@@ -45,6 +46,7 @@ from callboard.actors.notices import ScheduleHeld as ScheduleHeld
 from callboard.actors.notices import ScheduleMissed as ScheduleMissed
 from callboard.actors.notices import TopicFound as TopicFound
 from callboard.actors.notices import TopicPassedOver as TopicPassedOver
+from callboard.actors.notices import TopicWritable as TopicWritable
 from callboard.actors.notices import UnreadDropped as UnreadDropped
 from callboard.actors.notices import WorkHindered as WorkHindered
 

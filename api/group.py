@@ -47,6 +47,24 @@ class Group:
         altered: GroupSettings = await self._session.ask_catalog(AlterGroup(name, given))
         return altered
 
+    async def pause(self) -> None:
+        """Hand no further message over to consumers of the group, until `resume`: also after a restart.
+
+        It is the setting `paused`, so `alter` and `subscribe` take it too. When this has returned no partition leases
+        anything to the group, and what consumers had fetched ahead was given back, without counting an attempt. `get`
+        waits, or returns None after its timeout; iterating, `batches` and `work` wait. What consumers hold is not
+        touched: handlers that run end, and messages can be settled and extended. Leases still run out, a nack's delay
+        passes, and so does the time to live of messages; what expires or fails too often becomes a dead letter as
+        usual. Pausing twice is pausing once.
+
+        Raises `GroupNotFound`.
+        """
+        await self.alter(paused=True)
+
+    async def resume(self) -> None:
+        """Have a paused group go on: its consumers get messages at once. Raises `GroupNotFound`."""
+        await self.alter(paused=False)
+
     def dead_letters(self, topic: str) -> KeptLetters:
         """The messages of a topic that the group has given up on: `Topic.dead_letters` of it. Raises `TopicNotFound`.
 

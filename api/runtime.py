@@ -322,8 +322,8 @@ class Runtime:
 
         Settings: `partitions` (1), `segment_bytes` (64 MiB), `segment_age`, `retention_age`, `retention_bytes` (none),
         `drop_unread` (False), `compression` ("none"), `max_message_bytes` (1 MiB), `dedup_window` (none: no ids),
-        `default_ttl` (none), `priorities` (False). `partitioner(key, partitions)` holds for the topic in this process,
-        for all publishers, and is not stored; it must give the same partition each time.
+        `default_ttl` (none), `priorities` (False), `read_only` (False). `partitioner(key, partitions)` holds for the
+        topic in this process, for all publishers, and is not stored; it must give the same partition each time.
         Returns once the topic is durable and its partitions run. Where there is no space for them, it raises `DiskFull`
         and leaves no topic behind.
 
@@ -364,7 +364,14 @@ class Runtime:
         return tuple(Schedule(self._session, live) for live in self._session.mirror.schedules())
 
     async def alter_topic(self, name: str, **settings: Unpack[TopicChanges]) -> Topic:
-        """Change settings of a topic (all but `partitions`). Raises as `create_topic` does, and `TopicNotFound`."""
+        """Change settings of a topic (all but `partitions` and `priorities`). Raises as `create_topic` does, and
+        `TopicNotFound`.
+
+        With `read_only=True` the topic takes no message from then on, however it comes: publishing raises
+        `TopicReadOnly`, and what was accepted before (delayed messages that come due, what acks published, dead letters
+        of groups that name it) waits where it is, as do due firings of schedules. When this has returned, nothing more
+        is stored in partitions that run. Reading, groups and retention go on.
+        """
         name = arguments.topic_name(name)
         live = self._session.mirror.find(name)
         given = check_topic(name, settings, None if live is None else live.settings)

@@ -150,8 +150,8 @@ class Topic:
         live and retention count from then on. A delay does not follow a clock that is set anew, an instant does.
 
         Raises `OffsetMismatch` when it is another one; `InvalidArgument` and `MessageTooLarge` before anything is
-        written; `TopicFull`, `DiskFull` when nothing was stored; `PublishFailed`, `ActorCrashed` with `indefinite` set
-        when it may be; `PartitionUnavailable`; `RuntimeClosed`. A cancelled publish is indefinite too.
+        written; `TopicReadOnly`, `TopicFull`, `DiskFull` when nothing was stored; `PublishFailed`, `ActorCrashed` with
+        `indefinite` set when it may be; `PartitionUnavailable`; `RuntimeClosed`. A cancelled publish is indefinite too.
         """
         self._session.check_open()
         if (
@@ -327,7 +327,8 @@ class Topic:
         default) for nothing. Of a topic with priorities, `priority_window` (100,000) and `starvation_after` (None)
         belong to it too. `mode` is "shared" (the default; `distribution` says which consumer is next: "round-robin") or
         "exclusive": each partition is one consumer's, with `rebalance_timeout` (60 s) and `session_timeout` (300 s).
-        `dead_letter_topic` (None) takes what is given up, `dead_letter_expired` (False) also what expires.
+        `dead_letter_topic` (None) takes what is given up, `dead_letter_expired` (False) also what expires. A group that
+        is `paused` (False) gets nothing until `Group.resume`.
 
         An offset as `start` holds in every partition: below the oldest record it means that one, past the end the end.
         Entering raises `ConfigurationError` with every problem.

@@ -53,6 +53,7 @@ __all__ = [
     "TopicExists",
     "TopicFull",
     "TopicNotFound",
+    "TopicReadOnly",
     "UnsupportedPlatform",
     "WrongRun",
 ]
@@ -246,6 +247,13 @@ class OutboxFull(CallboardError):
 
 class TopicFull(CallboardError):
     """The topic has reached its limit, and retention may not drop what a durable group has not settled (`topic`)."""
+
+
+class TopicReadOnly(CallboardError):
+    """The topic was made read-only, and takes no message (`topic`). Nothing was written.
+
+    Publish elsewhere, or have it take messages again: `runtime.alter_topic(name, read_only=False)`.
+    """
 
 
 class PartitionUnavailable(CallboardError):

@@ -351,6 +351,8 @@ class Catalog(Actor[CatalogCommand]):
         live = self._launch(record)
         self._directory.alter_topic(live, altered)
         await self._tell(live.ports, c.Alter(altered))
+        if altered.read_only != record.settings.read_only:
+            self.context.emit(notices.TopicWritable(record.name, not altered.read_only))
         return live.topic_id
 
     @staticmethod
@@ -503,6 +505,8 @@ class Catalog(Actor[CatalogCommand]):
             await self._patterns.find_again()
             self._patterns.read()
         await self._tell_settings(self._known_group(message.name))
+        if altered.paused != record.settings.paused:
+            self.context.emit(notices.GroupPaused(record.name, altered.paused))
         return altered
 
     async def _seek_group(self, message: SeekGroup) -> Places:
@@ -528,7 +532,7 @@ class Catalog(Actor[CatalogCommand]):
         await self._tell(ports, c.AlterDelivery(record.group_id, altered))
         while (live := self._directory.live_group(record.group_id)) is not None:
             try:
-                await live.ref.ask(TellMembers(record.settings))
+                await live.ref.ask(TellMembers())
             except ActorCrashed:
                 continue
             except ActorStopped:

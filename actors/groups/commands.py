@@ -31,6 +31,8 @@ class Joined:
     """What a group of a pattern reads; None when its consumers name their topics."""
     settled: frozenset[Place] = frozenset()
     """Partitions that have nothing for the group yet."""
+    version: int = 0
+    """Of the settings: how often they were altered in this process."""
 
 
 @attrs.frozen
@@ -107,12 +109,10 @@ class GroupDecided:
 
 @attrs.frozen
 class TellMembers(Question[None]):
-    """Every partition knows these settings of the group, or will when it runs: have the members know.
+    """Every partition knows the settings of the group, or will when it runs: have the members know.
 
     Answered when they do.
     """
-
-    settings: GroupSettings
 
 
 @attrs.frozen
@@ -181,6 +181,8 @@ class SettingsAltered:
     """To members: the group has these settings, and its partitions know."""
 
     settings: GroupSettings
+    version: int
+    """How often they were altered in this process."""
 
 
 @attrs.frozen

@@ -147,8 +147,8 @@ class Coordinator(Actor[CoordinatorCommand]):
             case GroupDecided():
                 self._decided(message)
                 return None
-            case TellMembers(settings):
-                self._membership.tell_members(settings, self.context.ref)
+            case TellMembers():
+                self._membership.tell_members(self.context.ref)
                 return None
             case Departed(consumer):
                 self._membership.depart(consumer)
@@ -211,7 +211,14 @@ class Coordinator(Actor[CoordinatorCommand]):
             settled = [(port.topic_id, port.index) for port, asking in asked if _is_settled(asking)]
             membership = self._membership
             topic_ids = tuple(membership.topics) if membership.is_of_pattern else None
-            return Joined(self._group_id, generation, membership.settings, topic_ids, frozenset(settled))
+            return Joined(
+                self._group_id,
+                generation,
+                membership.settings,
+                topic_ids,
+                frozenset(settled),
+                membership.version,
+            )
 
         ports = [port for topic in topics.values() for port in topic.ports]
         self._ask_each(ports, self._opening, reply, joined, JOIN_PATIENCE_S, "joining")

@@ -135,6 +135,11 @@ class Membership:
         """Those of now."""
         return self._openings.settings
 
+    @property
+    def version(self) -> int:
+        """How often they were altered in this process."""
+        return self._openings.version
+
     def decided(self, decided: GroupDecided, topics: dict[str, ReadTopic]) -> bool:
         """The catalog has decided this, and the group reads these topics from now on: the coordinator has partitions
         and members know. Returns whether it reads one no more.
@@ -178,10 +183,10 @@ class Membership:
         ]
         return MembersInfo(tuple(members), self.rebalances, self.forced_handovers, self.stalled_members)
 
-    def tell_members(self, settings: GroupSettings, coordinator: ActorRef[Any]) -> None:
-        """Have the members know these settings."""
+    def tell_members(self, coordinator: ActorRef[Any]) -> None:
+        """Have the members know the settings of now."""
         for member in self.members.values():
-            notify(coordinator, member.number, SettingsAltered(settings))
+            notify(coordinator, member.number, SettingsAltered(self.settings, self.version))
 
     def close(self, ending: EndGroup) -> None:
         """The catalog is asked this. No consumer joins meanwhile (ME3), nor after a crash of the coordinator,

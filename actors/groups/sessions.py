@@ -4,7 +4,7 @@ Members live in the same process, so a heartbeat would prove nothing. What count
 while a call for messages is under way, while a body of `receive` or a handler of `work` holds a lease that is renewed,
 and when it has fetched or settled anything since it was looked at last. One of which none of this is true for
 `session_timeout`, while messages wait in its partitions, is stalled. It loses its partitions and its leases, and is a
-member without any until it asks for messages again.
+member without any until it asks for messages again. While the group is paused, no message waits for it.
 
 Members are looked at several times within `session_timeout`, so being stalled is found a little later than it is true.
 """
@@ -115,7 +115,9 @@ class Sessions:
         self._news.set()
 
     async def _has_messages(self, member: Member) -> bool:
-        """Whether something waits in the partitions that the member owns."""
+        """Whether something waits in the partitions that the member owns, and may be handed over."""
+        if self._membership.settings.paused:
+            return False
         for topic_id, index in self._membership.assignment.owned(member.consumer, is_moving=False):
             topic = self._membership.topics.get(topic_id)
             with suppress(CallboardError), trio.move_on_after(PATIENCE_S):

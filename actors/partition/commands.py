@@ -556,6 +556,8 @@ class DeliverySettings:
     """A message that expires unhandled is a dead letter."""
     distribution: str = "round-robin"
     """Which waiting consumer is notified of a message: one of `distribution.DISTRIBUTIONS`."""
+    paused: bool = False
+    """Nothing is leased."""
 
     def wait_s(self, attempt: int, chance: float) -> float:
         """How long a message waits that failed for the `attempt`-th time; `chance`, 0 to 1, shortens a backoff."""
@@ -743,6 +745,8 @@ class GroupStatistics:
     group was sought elsewhere."""
     opened_at: int = 0
     """The floor with which it was opened; 0 when that was before the last snapshot of the delivery journal."""
+    is_paused: bool = False
+    """The partition leases nothing to the group until it is resumed."""
 
 
 @attrs.frozen

@@ -38,10 +38,12 @@ PC2  A lease is journalled before its records are read; synced, and the records 
      offset that a consumer knows is never given to another record.
 PC3  Deliveries in memory are the truth of this run; what changes there is journalled by the next commit, in order.
 PC4  A group has never more notified consumers than records that are ready, when the last was notified; and never a
-     waiting consumer while more records are ready than consumers are notified.
+     waiting consumer while more records are ready than consumers are notified, unless it is paused.
 PC5  Every token that comes in goes out with one effect, at the latest when the commit after next has ended, or waits
      for a notice. That of a lazy ack goes out with the first synced commit, at the latest the one after its linger.
 PC6  What `Carried` holds is what a successor in the same process needs, and nothing of it is lost by dropping the core.
+PC7  Nothing is leased to a paused group, and none of its consumers is notified. All else goes on: leases are renewed,
+     settled and run out, records expire and become dead letters, owners change.
 """
 
 from __future__ import annotations
@@ -114,6 +116,8 @@ class PartitionCore:
         self.sequencer = Sequencer(options.limits, options.is_abandoned)
         self.publish_one = self.sequencer.add_one
         self.publish_many = self.sequencer.add_many
+        self._refused = Sequencer(options.limits)
+        """What is refused, one publish at a time."""
         self.begin_producer = self.sequencer.add_begin
         self.readers: dict[Token, None] = {}
         """Those that wait for the visible end to move."""
@@ -205,6 +209,29 @@ class PartitionCore:
                 group.choice.close()
 
     # -- appends --------------------------------------------------------------------------------------------
+
+    def refuse_publishes(self, error: CallboardError | None) -> None:
+        """From now on publishes are refused with this, before anything is written; with None they are stored again."""
+        sequencer = self.sequencer
+        if error is None:
+            self.publish_one, self.publish_many = sequencer.add_one, sequencer.add_many
+            return
+        refusal, refused = error, self._refused
+
+        def refuse_one(message: c.PublishOne, token: Token | None, now: float = 0.0) -> None:
+            refused.add_one(message, token, now)
+            self._refuse_publish(refusal)
+
+        def refuse_many(message: c.PublishMany, token: Token | None, now: float = 0.0) -> None:
+            refused.add_many(message, token, now)
+            self._refuse_publish(refusal)
+
+        self.publish_one, self.publish_many = refuse_one, refuse_many
+
+    def _refuse_publish(self, error: CallboardError) -> None:
+        appends = self._refused.take()
+        if appends is not None:
+            self.append_failed(appends, error, refused=True)
 
     def flush(self, message: c.Flush, token: Token, _now: float = 0.0) -> None:
         """Answer once all that was published before is durable, or has failed; acks are answered by themselves."""
@@ -314,8 +341,10 @@ class PartitionCore:
             group.holds_back(consumer)
             self.deliveries.effects.append(e.Answer([(token, None)]))
             return None
-        if group.is_expired_full or (
-            group.ownership is not None and not self.members.may_lease(group, consumer)
+        if (
+            group.is_expired_full
+            or group.settings.paused
+            or (group.ownership is not None and not self.members.may_lease(group, consumer))
         ):
             self.deliveries.effects.append(e.Answer([(token, None)]))
             return None

@@ -155,8 +155,10 @@ class PartitionDeliveries:
     # -- what follows ---------------------------------------------------------------------------------------
 
     def notify(self, group: GroupState, now: float) -> None:
-        """Notify as many waiting consumers as there are records ready, less those that are notified already (PC4)."""
-        if group.is_expired_full or not self.is_handed_over(group):
+        """Notify as many waiting consumers as there are records ready, less those that are notified already; none of a
+        paused group (PC4, PC7).
+        """
+        if group.is_expired_full or not self.is_handed_over(group) or group.is_paused:
             return
         waiting, notified = group.waiting, len(group.notified)
         if not waiting:

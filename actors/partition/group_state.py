@@ -78,6 +78,11 @@ class GroupState:
     """What a later version knows of the group."""
 
     @property
+    def is_paused(self) -> bool:
+        """Whether nothing is leased until the group is resumed."""
+        return self.settings is not None and self.settings.paused
+
+    @property
     def visibility_timeout(self) -> float:
         """How long a lease lasts that begins now, in seconds."""
         return (self.settings or NOT_KNOWN).visibility_timeout
@@ -225,6 +230,7 @@ class GroupState:
             is_window_full=self.choice is not None and self.choice.is_full,
             owner=None if self.ownership is None else self.ownership.owner,
             opened_at=self.opened_at,
+            is_paused=self.is_paused,
         )
 
     def is_of_another(self, birth: int) -> bool:

@@ -28,6 +28,7 @@ from callboard.actors import notices
 from callboard.actors.kernel import Actor, Batch, Reply, notify, notify_all, watch_marks
 from callboard.actors.kernel.failures import describe
 from callboard.actors.kernel.steps import in_steps
+from callboard.actors.names import topic_read_only
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
 from callboard.actors.partition.choice.addressing import may_be_addressed
@@ -277,6 +278,7 @@ class Partition(Actor[c.PartitionCommand]):
             start_offset=log.start_offset,
             visible_end=log.visible_end,
         )
+        self._refuse_publishes()
         self._journal_part = JournalParticipant(
             core, self._journal, log, context.clock, perform=self._perform, limits=context.limits
         )
@@ -473,7 +475,10 @@ class Partition(Actor[c.PartitionCommand]):
                 core.settings.alter_delivery(message, reply, now)
             case c.Alter(settings):
                 self._alter(settings)
-                _answer(reply, None)
+                if settings.read_only:
+                    core.flush(c.Flush(), reply)  # from the answer on nothing more comes
+                else:
+                    _answer(reply, None)
             case c.OffsetAt(time_us):
                 self._offset_at(time_us, reply)
             case c.Describe():
@@ -596,9 +601,15 @@ class Partition(Actor[c.PartitionCommand]):
         self._spec.hand_over.altered = settings
         self._spec.hand_over.ids_void_below = self._publishers.set_window(settings.dedup_window_us, self._log)
         self._log_part.default_ttl_us = settings.default_ttl_us
+        self._refuse_publishes()
         self._log.alter(log_settings(settings, self.context.limits))
         self._maintain()
         self._arm_upkeep()
+
+    def _refuse_publishes(self) -> None:
+        """While the topic is read-only."""
+        refusal = topic_read_only(self._spec.topic) if self._spec.settings.read_only else None
+        self._core.refuse_publishes(refusal)
 
     def _statistics(self) -> c.PartitionStatistics:
         core, log = self._core, self._log

@@ -45,7 +45,7 @@ class SettingsRules:
         latest = self._deliveries.carried.set(group_id, settings, now)
         group = self._deliveries.groups.get(group_id)
         if group is not None:
-            group.settings = latest
+            was_paused, group.settings = group.is_paused, latest
             group.delivery.judge_by(latest.max_deliveries, self._deliveries.options.limits.dead_letters)
             if latest.is_exclusive and group.ownership is None:
                 group.ownership = self._deliveries.carried.owners.setdefault(group_id, Ownership())
@@ -53,3 +53,5 @@ class SettingsRules:
             self._choice.choose_by(group, latest)
             if group.is_expired_full and not latest.keeps_expired:
                 self._expiry.has_room_again(group, now)
+            if was_paused and not latest.paused:
+                self._deliveries.notify(group, now)

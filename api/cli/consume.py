@@ -223,8 +223,10 @@ async def _consume_in_group(
                     say(f"group {group} exists already and continues at its position; --from has no effect")
         async with topic.subscribe(group, **settings) as consumer:
             group_id = next(found.group_id for found in await runtime.groups() if found.name == group)
+            if consumer.settings.paused:
+                say(f"group {group} is paused: `callboard group resume {group}` has it go on")
             while output.left != 0:
-                if not follow and await _available(topic, group_id) == 0:
+                if not follow and (consumer.settings.paused or await _available(topic, group_id) == 0):
                     return
                 batch = await consumer.get_batch(max_records=output.wanted, max_wait=0.0)
                 await output.write(list(batch))

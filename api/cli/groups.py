@@ -1,4 +1,4 @@
-"""`callboard group`: list, describe, alter, seek, reset, delete."""
+"""`callboard group`: list, describe, alter, pause, resume, seek, reset, delete."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from callboard.cli.answers import CommandAnswer, answering, listed
 from callboard.cli.asking import ask
 from callboard.cli.command_line import CommandGroup
 from callboard.cli.options import all_option, directory_option
-from callboard.cli.output import facts, table
+from callboard.cli.output import facts, table, to_json
 from callboard.cli.places import zoned
 from callboard.cli.topics import alter_settings, delete_named, setting_rows, settings_argument
 from callboard.control.verbs import is_negative, parse_place
@@ -30,7 +30,7 @@ MESSAGE: Final = re.compile(r"(?P<topic>[^/]+)/(?P<partition>[0-9]{1,9})@(?P<off
 
 @click.group(cls=CommandGroup)
 def group() -> None:
-    """List, describe, alter, seek, reset and delete groups.
+    """List, describe, alter, pause, resume, seek, reset and delete groups.
 
     Settings are name=value, with the same names as in Python: visibility_timeout=60 retry=1,10,60.
     """
@@ -51,9 +51,10 @@ def list_groups(directory: str, with_own: bool) -> CommandAnswer:
         each["lag"] = sum(place["pending"] for place in own)
         each["in_flight"] = sum(place["leased"] for place in own)
         topics = each["pattern"] or ", ".join(each["topics"])
-        rows.append((each["name"], topics, each["members"], each["lag"], each["in_flight"]))
-    heads = ("group", "topics", "members", "lag", "in flight")
-    return listed(found["groups"], heads, rows, words=("group", "topics"), nothing="no groups")
+        state = "paused" if each["settings"]["paused"] else ""
+        rows.append((each["name"], topics, each["members"], each["lag"], each["in_flight"], state))
+    heads = ("group", "topics", "members", "lag", "in flight", "state")
+    return listed(found["groups"], heads, rows, words=("group", "topics", "state"), nothing="no groups")
 
 
 @group.command()
@@ -113,6 +114,35 @@ def alter_group(name: str, settings: tuple[str, ...], directory: str) -> Command
     check_name(name, "group")
     check_not_own_group(name)
     return alter_settings("group", name, settings, directory)
+
+
+@group.command()
+@click.argument("name")
+@directory_option
+@answering
+def pause(name: str, directory: str) -> CommandAnswer:
+    """Hand no further message over to a group's consumers, until `resume`: its setting `paused`.
+
+    What consumers hold can be settled; nothing is lost. Also while a runtime has the directory open with control=True.
+    """
+    return _set_paused(name, directory, paused=True)
+
+
+@group.command()
+@click.argument("name")
+@directory_option
+@answering
+def resume(name: str, directory: str) -> CommandAnswer:
+    """Have a paused group go on."""
+    return _set_paused(name, directory, paused=False)
+
+
+def _set_paused(name: str, directory: str, *, paused: bool) -> CommandAnswer:
+    check_name(name, "group")
+    check_not_own_group(name)
+    settings = ask(directory, "alter_group", group=name, settings=to_json({"paused": paused}))
+    said = [f"group {name} {'is paused' if paused else 'goes on'}"]
+    return CommandAnswer({"name": name, "settings": settings}, said=said)
 
 
 def where(command: Command) -> Command:

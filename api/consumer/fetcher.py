@@ -101,7 +101,7 @@ class Fetcher:
         self.give_back_fetched = self.fetched.give_back
         self.give_back_stale = self.fetched.give_back_stale
         self.let_go: Callable[[], object] = self.give_back_stale
-        """Called when it may no longer read some partition."""
+        """Called when it may no longer read some partition, or any."""
         self.pace = CallerPace(session.clock, session.limits)
         self.lock = trio.Lock()
         """Held by the task that fetches (FE3)."""
@@ -148,7 +148,6 @@ class Fetcher:
             member.end()
             member.participation.depart()
             raise
-        member.begin()
         self._is_single = member.pattern is None and len(self.topics.ports()) == 1
         self.topics.begin()
         return self
@@ -187,12 +186,13 @@ class Fetcher:
             self.fetched.drop()
             self.leases.forget()
         self.topics.follow()
-        if self.member.participation.assigned is not None:
-            self._follow_assignment()
+        if self.member.participation.assigned is not None or self.settings.paused:
+            self._let_go_of_unread()
         self.topics.look_again()
 
-    def _follow_assignment(self) -> None:
-        """Let go of partitions that are another's from now on: give back what the caller has not taken, at once.
+    def _let_go_of_unread(self) -> None:
+        """Let go of partitions that are another's from now on, and of all while the group is paused: give back what the
+        caller has not taken, at once.
 
         What the caller has in hand stays in its hands.
         """

@@ -51,7 +51,7 @@ class GroupMember:
         self.is_draining = False
         """It takes no further message."""
         self.follows = False
-        """What it reads may change: the group is of a pattern, or exclusive."""
+        """It may not read all of its partitions now: the group is of a pattern, exclusive, or paused."""
         self.coordinator: ActorRef[Any]
         self.live_group: MirroredGroup
         self.participation: Participation
@@ -91,14 +91,11 @@ class GroupMember:
         self.participation.joined(joined)
         self.take_settings()
 
-    def begin(self) -> None:
-        """It has joined for the first time."""
-        self.follows = self.pattern is not None or self.settings.mode == "exclusive"
-
     def take_settings(self) -> None:
         """The group may have others."""
-        self.settings = self.participation.settings
-        self._leases.alter(self.settings.max_in_flight)
+        settings = self.settings = self.participation.settings
+        self.follows = self.pattern is not None or settings.mode == "exclusive" or settings.paused
+        self._leases.alter(settings.max_in_flight)
 
     @property
     def is_outdated(self) -> bool:
@@ -159,9 +156,9 @@ class GroupMember:
             self._places.pop(port, None)
 
     def reads(self, port: PartitionPort) -> bool:
-        """Whether it may read the partition."""
+        """Whether it may read the partition: none, while the group is paused."""
         assigned, place = self.participation.assigned, self._places.get(port)
-        return place is not None and (assigned is None or place in assigned)
+        return place is not None and (assigned is None or place in assigned) and not self.settings.paused
 
     def had_nothing(self, port: PartitionPort) -> bool:
         """Whether the partition had nothing for the group when it was joined."""

@@ -9,7 +9,7 @@ takes that before what waits in its mailbox, and its next incarnation does when 
 
 Invariants
 ----------
-PN1  What a consumer knows is what the coordinator has said last.
+PN1  What a consumer knows is what the coordinator has said last; settings have versions, since answers are taken later.
 PN2  Who departs is said to have departed until an incarnation of the coordinator has taken it.
 """
 
@@ -64,6 +64,8 @@ class Participation:
         self._has_departed = False
         self._ended: dict[Place, None] = {}
         self.settings = GroupSettings()
+        self._version = 0
+        """Of the settings."""
         self.generation = 1
         """The consumer's generation now; what it leased as an earlier one is not its own any more."""
         self.assigned: frozenset[Place] | None = None
@@ -83,7 +85,13 @@ class Participation:
 
     def joined(self, answer: Joined) -> None:
         """The coordinator has answered."""
-        self.settings, self.topic_ids = answer.settings, answer.topic_ids
+        self._alter(answer.settings, answer.version)
+        self.topic_ids = answer.topic_ids
+
+    def _alter(self, settings: GroupSettings, version: int) -> None:
+        """The group has these settings, unless it has later ones: an answer may be taken after what was said later."""
+        if version >= self._version:
+            self.settings, self._version = settings, version
 
     def depart(self) -> None:
         """The consumer has gone. Never waits, never fails; departing twice is departing once."""
@@ -123,8 +131,8 @@ class Participation:
                 self._ended[place] = None
             case Fenced(generation):
                 self.generation = max(self.generation, generation)
-            case SettingsAltered(settings):
-                self.settings = settings
+            case SettingsAltered(settings, version):
+                self._alter(settings, version)
             case TopicsRead(topic_ids):
                 self.topic_ids = topic_ids
             case ShowActivity():

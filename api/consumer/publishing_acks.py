@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import attrs
 import trio
 
+from callboard.actors.names import topic_read_only
 from callboard.actors.partition import commands as c
 from callboard.actors.records.delayed_records import check_no_due, with_due
 from callboard.actors.records.outbox_records import Payload, Target, payload_columns
@@ -126,8 +127,8 @@ async def publish(
     `Topic.publish` delays: it comes once, after the ack and not before it is due. A `Message` with a `dedup_id` or
     an `expected_offset` is refused.
 
-    Raises `InvalidArgument`, `MessageTooLarge`, `TopicNotFound`. Acking raises `OutboxFull` when too much that was
-    published so waits for its topics.
+    Raises `InvalidArgument`, `MessageTooLarge`, `TopicNotFound`, `TopicReadOnly`. Acking raises `OutboxFull` when too
+    much that was published so waits for its topics, and `TopicReadOnly` when the topic was made so meanwhile.
     """
     session: Session = self._settlements.session
     live = _target(session, topic)
@@ -183,8 +184,8 @@ class PublishingAcks:
     async def ack(self, settled: Settled, payloads: Sequence[Payload]) -> None:
         """Ack all of it, which is of one partition, and publish these: both, or neither.
 
-        Raises `LeaseLost`, `OutboxFull`, `TopicNotFound`, and what the disk refuses with: indefinite once the payloads
-        were stored.
+        Raises `LeaseLost`, `OutboxFull`, `TopicNotFound`, `TopicReadOnly`, and what the disk refuses with: indefinite
+        once the payloads were stored.
         """
         self._session.check_open()
         if not settled:
@@ -192,6 +193,10 @@ class PublishingAcks:
                 "all messages of the batch are settled, and what the batch publishes goes with an ack. Nothing was"
                 " written. Publish it with one of the messages, or with topic.publish."
             )
+        for topic_id in dict.fromkeys(payload.target.topic_id for payload in payloads):
+            target = self._session.mirror.by_id(topic_id)
+            if target is not None and target.settings.read_only:
+                raise topic_read_only(target.name)
         port: PartitionPort = settled[0][0].port
         delays = any(payload.target.waits for payload in payloads)
         outbox = await self._session.outbox(port, delays=delays)

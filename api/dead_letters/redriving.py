@@ -110,6 +110,8 @@ class Redrive:
             obstacle = "the message was lost before it was forwarded"
         elif target is None:
             obstacle = f"there is no topic {name!r} any more"
+        elif target.settings.read_only:
+            obstacle = f"topic {name!r} is read-only"
         elif self._to is not None:
             return target, None
         elif group is None or target.topic_id not in group.topic_ids:

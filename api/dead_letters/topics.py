@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from callboard.actors.names import topic_read_only
 from callboard.actors.partition.commands import Describe
 from callboard.arguments import check_flag
 from callboard.dead_letters.forwarded import Chooses, ChosenLetters, ForwardedLetter
@@ -84,7 +85,8 @@ class DeadLetterTopic:
         more, so another redrive does not repeat it; one that was interrupted can simply be begun again.
 
         Messages whose topic or group is gone, or that were lost before they were forwarded, are passed over.
-        Raises `TopicNotFound` for `to`, and as `publish` does: what was published until then is redriven.
+        Raises `TopicNotFound` and `TopicReadOnly` for `to`, and as `publish` does: what was published until then is
+        redriven.
         """
         check_choose(choose)
         check_flag("dry_run", dry_run)
@@ -98,6 +100,8 @@ class DeadLetterTopic:
             raise TopicNotFound(
                 f"there is no topic {shown(given_to)}. Nothing was redriven. Create it.", topic=to
             )
+        if to is not None and (target := self._find(to)) is not None and target.settings.read_only:
+            raise topic_read_only(to)
         if to == self._live.name:
             raise InvalidArgument(
                 f"to is {to!r}, the topic that the dead letters are in: there they would be no dead letters any more."

@@ -15,8 +15,9 @@ import trio
 from callboard.actors.clients.account import Account
 from callboard.actors.clients.port import PartitionPort
 from callboard.actors.mirror import MirroredTopic
+from callboard.actors.names import topic_read_only
 from callboard.actors.partition.commands import LEVELS, Guard, Level, PublishMany, PublishOne
-from callboard.log.errors import CallboardError, InvalidArgument, MessageTooLarge
+from callboard.log.errors import CallboardError, InvalidArgument, MessageTooLarge, TopicReadOnly
 from callboard.log.format.columns import Columns
 from callboard.log.limits import KEY_BYTES_MAX
 from callboard.message import Message, Receipt, Receipts, check_bytes, check_key
@@ -113,8 +114,8 @@ class Publisher:
                 check_key(key)
                 key = check_bytes("key", key)
             size += len(key)
-        if size > self.live.settings.max_message_bytes:
-            raise self._too_large(size)
+        if size > self.live.bytes_max:
+            raise self._refused(size)
         accounts = self.sender.accounts
         if partition is None and len(accounts) == 1 and self.choice.partitioner is consistent:
             account = accounts[0]
@@ -144,8 +145,8 @@ class Publisher:
     def checked(self, message: Message) -> Checked:
         """A message that the topic takes. Raises `InvalidArgument`, `MessageTooLarge`."""
         one = checked_message(message)
-        if one.size_bytes > self.live.settings.max_message_bytes:
-            raise self._too_large(one.size_bytes)
+        if one.size_bytes > self.live.bytes_max:
+            raise self._refused(one.size_bytes)
         if "priorities" in one.stored:
             check_priority(self.live, None)
         return one
@@ -187,7 +188,10 @@ class Publisher:
             )
         return self.choice.of_one(one.key, one.size_bytes, _place(message, partition)), one
 
-    def _too_large(self, size: int, index: int | None = None) -> MessageTooLarge:
+    def _refused(self, size: int, index: int | None = None) -> MessageTooLarge | TopicReadOnly:
+        """The error for a message that is larger than the topic takes; a read-only topic takes none."""
+        if self.live.settings.read_only:
+            return topic_read_only(self.live.name)
         where = "the message" if index is None else f"message {index} of the batch"
         limit = self.live.settings.max_message_bytes
         return MessageTooLarge(
@@ -253,7 +257,7 @@ class Publisher:
         """
         if partition is None and not self.choice.is_none:
             return None
-        columns = plain_columns(values, keys, min(self.live.settings.max_message_bytes, FRAME_BYTES_TARGET))
+        columns = plain_columns(values, keys, min(self.live.bytes_max, FRAME_BYTES_TARGET))
         if columns is None:
             return None
         port = self.live.ports[0 if partition is None else self.choice.named(partition)]
@@ -293,7 +297,7 @@ class Publisher:
     ) -> list[Part]:
         """The batch in parts, checked. Messages of which `waits` says that they wait make parts of their own."""
         live, values = self.live, batch.values
-        size = batch.sizes(live.settings.max_message_bytes, self._too_large)
+        size = batch.sizes(live.bytes_max, self._refused)
         stored = batch.stored()
         with_priority, with_id = first_given(stored.get("priorities")), first_given(stored.get("dedup_ids"))
         if with_priority is not None:

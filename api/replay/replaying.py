@@ -79,7 +79,7 @@ async def replay(
 
     The same recording, topic and selection are the same replay: called again after a crash or an error, it publishes
     what is missing, and nothing twice. Raises, before anything is written, `InvalidArgument`, `RecordingInvalid`,
-    `MessageTooLarge`, `TopicExists`; and whatever `publish` raises.
+    `MessageTooLarge`, `TopicExists`, `TopicReadOnly`; and whatever `publish` raises.
     """
     pace, checked_rate = check_speed(speed), None if rate is None else check_rate(rate)
     if checked_rate is not None and pace != 1:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from callboard.actors.names import topic_read_only
 from callboard.actors.partition.commands import LEVELS, Level
 from callboard.actors.settings import topic_settings
 from callboard.log.errors import InvalidArgument, TopicNotFound
@@ -46,9 +47,11 @@ class ReplayRequest:
     async def topic(self, runtime: Runtime, name: str) -> Topic:
         """Find the topic, or make it."""
         try:
-            runtime.topic(name)
+            found = runtime.topic(name)
         except TopicNotFound:
             return await runtime.create_topic(name, **self.settings)
+        if found.settings.read_only:
+            raise topic_read_only(name)
         return await runtime.create_topic(name, **self.named)
 
 

@@ -185,6 +185,16 @@ LINES: Final[dict[object, ReportLine]] = {
         logging.WARNING,
         "schedule {schedule} has missed {firings}; they are skipped, as its setting `missed` says.",
     ),
+    (notices.GroupPaused, True): ReportLine(
+        "groups", logging.INFO, "group {group} is paused: its consumers get no message until it is resumed"
+    ),
+    (notices.GroupPaused, False): ReportLine("groups", logging.INFO, "group {group} goes on"),
+    (notices.TopicWritable, True): ReportLine(
+        "partitions", logging.INFO, "topic {topic} takes messages again"
+    ),
+    (notices.TopicWritable, False): ReportLine(
+        "partitions", logging.INFO, "topic {topic} is read-only: publishes are refused"
+    ),
     notices.GroupExpired: ReportLine(
         "groups",
         logging.WARNING,
@@ -265,6 +275,8 @@ FLAGS: Final[dict[type, str]] = {
     notices.PartitionFull: "full",
     notices.PartitionLacksSpace: "lacking",
     notices.DamageFound: "is_new",
+    notices.GroupPaused: "paused",
+    notices.TopicWritable: "writable",
 }
 """Events of two lines: which one is written depends on this field."""
 

@@ -34,7 +34,16 @@ REASONS = {
     "asks the runtime, or opens it, for one answer or one change; the way is that of `dead-letters redrive`": (
         *("dead-letters count", "dead-letters list", "dead-letters purge"),
         *("delayed cancel", "delayed count", "delayed list"),
-        *("group alter", "group delete", "group describe", "group list", "group reset", "group seek"),
+        *(
+            "group alter",
+            "group delete",
+            "group describe",
+            "group list",
+            "group pause",
+            "group reset",
+            "group resume",
+            "group seek",
+        ),
         *(
             "schedule add",
             "schedule list",

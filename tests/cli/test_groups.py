@@ -44,6 +44,35 @@ def test_groups_are_listed_and_described(billing: Any) -> None:
     assert "no group 'nosuch'" in billing.run("group", "describe", "nosuch", code=1).err
 
 
+def test_groups_are_paused_and_resumed(billing: Any) -> None:
+    """Until they are resumed, whoever opens the directory; the list says which are."""
+    assert billing.run("group", "pause", "billing").err == "group billing is paused\n"
+    assert "paused" in billing.run("group", "list").out.decode()
+    assert billing.run("group", "describe", "billing", "--json").json["group"]["settings"]["paused"]
+    assert billing.run("group", "resume", "billing", "--json").json["settings"]["paused"] is False
+    assert billing.run("group", "list", "--json").json[0]["settings"]["paused"] is False
+    billing.run("group", "pause", "billing")
+    consumed = billing.run("consume", "orders", "--group", "billing")
+    assert (consumed.out, consumed.err) == (
+        b"",
+        "group billing is paused: `callboard group resume billing` has it go on\n",
+    )
+    assert "no group 'nosuch'" in billing.run("group", "pause", "nosuch", code=1).err
+
+
+async def test_groups_are_paused_beside_a_runtime(billing: Any) -> None:
+    """Its consumers get nothing from then on."""
+    async with (
+        callboard.open_runtime(billing.folder / "data", control=True) as runtime,
+        runtime.topic("orders").subscribe("billing") as consumer,
+    ):
+        await trio.to_thread.run_sync(partial(billing.run, "group", "pause", "billing"))
+        assert consumer.settings.paused
+        assert await consumer.get(timeout=0.2) is None
+        await trio.to_thread.run_sync(partial(billing.run, "group", "resume", "billing"))
+        assert await consumer.get(timeout=5.0) is not None
+
+
 def test_groups_are_sought_reset_and_deleted(billing: Any) -> None:
     """By offset, end, instant; and what cannot be is refused in one line."""
     assert "orders/0@1" in billing.run("group", "seek", "billing", "1").err

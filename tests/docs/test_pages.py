@@ -34,7 +34,7 @@ PUBLIC = {
         " events group groups reset_group restart schedules seek_group spawn stats subscribe subscribe_events topic"
         " topics tree work"
     ),
-    "Group": "alter dead_letters delete describe reset seek",
+    "Group": "alter dead_letters delete describe pause reset resume seek",
     "Topic": (
         "dead_letters delayed describe flush name partitions producer publish publish_batch read read_batches schedule"
         " schedules settings subscribe topic_id work"

@@ -16,11 +16,14 @@ from callboard.actors.groups.commands import (
     Fenced,
     HandedOver,
     Join,
+    Joined,
     Leave,
+    SettingsAltered,
     TakenAway,
 )
 from callboard.actors.groups.coordinator import RETRY_S, UNJOINED_S
 from callboard.actors.kernel import ActorSystem, Batch, MailboxSpec, notify
+from callboard.actors.settings import GroupSettings
 from callboard.consumer.participation import Participation
 from callboard.log.limits import Limits
 from callboard.simulations.clock import VirtualClock
@@ -413,6 +416,21 @@ async def test_a_consumer_departs_until_an_incarnation_of_the_coordinator_takes_
     for taken in ([Departed(7)], []):
         cell.tell_began()
         assert [message for message, _ in Batch(cell.mailbox, 9)] == taken
+
+
+async def test_what_a_consumer_heard_of_settings_outlasts_an_older_answer(
+    autojump_clock: Any, in_memory: Any
+) -> None:
+    """One that joined while they were altered takes the answer later than what was said after it."""
+    async with in_memory.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        async with topic.subscribe("group"):
+            news = Participation(coordinator(runtime), 7)
+        for version, is_paused in ((2, False), (1, True), (3, True), (3, False)):
+            news.joined(Joined(1, 1, GroupSettings(paused=is_paused), version=version))
+            if version == 2:
+                news.hear(SettingsAltered(GroupSettings(), 2))
+            assert news.settings.paused == (version == 3 and is_paused)
 
 
 async def test_consumer_ids_are_never_used_twice(autojump_clock: Any, in_memory: Any) -> None:

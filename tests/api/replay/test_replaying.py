@@ -19,6 +19,7 @@ from callboard.log.errors import (
     MessageTooLarge,
     RecordingInvalid,
     TopicExists,
+    TopicReadOnly,
 )
 from callboard.log.format.columns import Columns
 from callboard.log.seams.disk import Close, Open, Unlink, Write
@@ -52,6 +53,18 @@ async def test_everything_is_replayed_once(
         if partitions == 3:
             held = await recorded.held(runtime.topic("orders"))
             assert held == [[value for value, _, _ in part] for part in recorded.partitions]
+
+
+async def test_nothing_is_replayed_into_a_read_only_topic(
+    world: Any, make_recording: Any, autojump_clock: Any
+) -> None:
+    """It is refused before anything is written."""
+    recorded = await make_recording()
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders", partitions=3, read_only=True)
+        with pytest.raises(TopicReadOnly):
+            await replay(recorded.recording, runtime, "orders", speed="max")
+        assert [part.next_offset for part in await topic.describe()] == [0, 0, 0]
 
 
 async def test_records_keep_what_they_carry(world: Any, autojump_clock: Any) -> None:

@@ -136,6 +136,11 @@ SOUGHT: Final = (
     "a receipt from before a seek was refused",
     "a partition crashed and came back while a group was sought",
 )
+PAUSED: Final = (
+    "a publish was refused by a read-only topic",
+    "a partition crashed and came back while a group was paused at times",
+    "a consumer had fetched ahead when its group was paused",
+)
 FIRST: Final = (
     "a message that failed kept its place",
     "a message starved",
@@ -193,6 +198,7 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "recurring-publishes": RECURRING,
     "acked-and-published": PUBLISHED,
     "sought-groups": SOUGHT,
+    "paused-groups": PAUSED,
     "drained-consumers": (
         "a consumer was drained while it had a message in hand",
         "a body had ended when its consumer was cancelled",

@@ -48,6 +48,7 @@ from callboard.simulations.scenarios.once_runs import PublishedOnce
 from callboard.simulations.scenarios.order_runs import WhatComesFirst
 from callboard.simulations.scenarios.outbox_runs import AckedAndPublished
 from callboard.simulations.scenarios.pattern_runs import PatternGroups
+from callboard.simulations.scenarios.pause_runs import PausedGroups
 from callboard.simulations.scenarios.program_runs import ActorPrograms
 from callboard.simulations.scenarios.rare_calls import RareCalls
 from callboard.simulations.scenarios.rare_moments import RareDisks, RareMoments, RareWaits
@@ -96,6 +97,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         RecurringPublishes(),
         AckedAndPublished(),
         SoughtGroups(),
+        PausedGroups(),
         DrainedConsumers(),
         ExpiringMessages(),
         WhatComesFirst(),

@@ -274,7 +274,9 @@ def _ready_for(consumer: int, group: GroupState, visible_end: int) -> int:
     """How many messages the consumer could be leased, of one more than consumers are notified."""
     withheld = group.withheld_from(consumer)
     is_owner = group.ownership is None or consumer == group.ownership.owner
-    if withheld is None or not is_owner or group.handing_over is not None or group.is_expired_full:
+    if withheld is None or not is_owner or group.handing_over is not None:
+        return 0
+    if group.is_expired_full or group.is_paused:
         return 0
     with group.delivery.offsets.without(withheld):
         return group.delivery.leasable_count(NOTHING_DUE, visible_end, len(group.notified) + 1, consumer)

@@ -49,6 +49,7 @@ FEATURES = {
     "groups of several topics": ("../how-to/share-work-in-a-group.md", "several-topics"),
     "groups of patterns": ("../how-to/share-work-in-a-group.md", "pattern-groups"),
     "seek and reset": ("../how-to/drive-a-group.md", "sought-groups"),
+    "pause and resume": ("../how-to/pause.md", "paused-groups"),
     "drain": ("../how-to/settle-by-hand.md", "drained-consumers"),
     "delays": ("delays.md", "delayed-messages"),
     "recurring publishes": ("recurring.md", "recurring-publishes"),

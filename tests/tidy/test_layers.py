@@ -47,6 +47,8 @@ RANKS = {
     "callboard.reports": 11,
     "callboard": 11,
     "callboard.replay": 12,
+    "callboard.measures": 12,
+    "callboard.metrics": 12,
     "callboard.spark": 12,
     "callboard.simulations": 13,
     "callboard.demo": 13,

@@ -50,7 +50,6 @@ class MirroredTopic:
 
     name: str
     topic_id: str
-    settings: TopicSettings
     ports: tuple[PartitionPort, ...]
     stands: TopicStands
     """What was heard of it last."""
@@ -59,6 +58,7 @@ class MirroredTopic:
     """Of its waiting partitions, for delayed records, if it has some."""
     outboxes: tuple[Outbox, ...] = ()
     """For what its acks publish, if they do."""
+    settings: TopicSettings = attrs.field(init=False)
     bytes_max: int = attrs.field(init=False)
     """How large a message may be that is published; less than nothing while the topic is read-only."""
 
@@ -280,7 +280,7 @@ class Mirror:
         topic = self._by_id.get(stands.topic_id)
         if topic is None:
             ports = self._ports(stands, str, "")
-            topic = MirroredTopic(stands.name, stands.topic_id, stands.settings, ports, stands)
+            topic = MirroredTopic(stands.name, stands.topic_id, ports, stands)
             self._by_id[topic.topic_id] = self._by_name[topic.name] = topic
         if stands.has_waiting and not topic.waiting:
             topic.waiting = self._ports(stands, waiting_folder, DELAYED)

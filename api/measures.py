@@ -27,7 +27,7 @@ PREFIX: Final = "callboard_"
 HOT_WINDOW_S: Final = 60.0
 """Rates of partitions are compared over this time."""
 HOT_TIMES: Final = 3.0
-"""A partition is hot above so many times the mean rate of its topic."""
+"""A partition with more than this many times the mean rate of its topic is hot."""
 HOT_MESSAGES_LEAST: Final = 100
 """Of a topic, within the window: with fewer messages no partition is hot."""
 HOT_ADVICE: Final = (

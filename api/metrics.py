@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 ROWS_MAX: Final = 2_000
 REFRESH_S: Final = 15.0
 AGES_MAX: Final = 500
-"""So many first messages are looked at each time: where most messages wait, if there are more places that have any."""
+"""How many first messages are looked at each time: those of the places in which most messages wait."""
 
 
 class RuntimeCollector:
@@ -143,7 +143,7 @@ class RuntimeCollector:
         return ages
 
     def _believed(self, partitions: Sequence[PartitionStatistics]) -> tuple[PartitionStatistics, ...]:
-        """A partition that does not answer tells zeros: it keeps what it had (MX3)."""
+        """A partition that does not answer counts zeros: it keeps what it had (MX3)."""
         found = []
         for each in partitions:
             known = self._answered.get((each.topic, each.partition))

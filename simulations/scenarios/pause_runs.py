@@ -95,7 +95,7 @@ class PausedGroups:
     )
 
     def aimed(self, entropy: SeededEntropy) -> list[Fault]:
-        """In some seeds the actors crash that tell of a switch; in others the power fails behind it."""
+        """In some seeds the actors crash that pass a switch on; in others the power fails behind it."""
         crashes = aimed.at_steps(entropy, self.space, ("groups/billing", "catalog"))
         return [*crashes, *aimed.between_syncs(entropy, "switched", 5)] if entropy.random() < 0.5 else crashes
 
@@ -284,7 +284,7 @@ class _Paused:
         if wrong := self._refused & set(stored):
             raise self._broken(f"{sorted(wrong)!r:.100} were refused and are there")
         if unhandled := self._published - self._acked:
-            raise self._broken(f"{sorted(unhandled)!r:.100} are settled, and nobody has acked them")
+            raise self._broken(f"{sorted(unhandled)!r:.100} are settled, and no consumer has acked them")
 
     def end(self) -> None:
         """Nothing went wrong inside."""

@@ -77,7 +77,7 @@ def test_rows_are_bounded_by_leaving_labels_out_from_the_last() -> None:
 
 
 def test_a_partition_is_hot_above_three_times_the_mean_of_its_topic() -> None:
-    """Of at least four partitions, and with enough messages to tell."""
+    """Of at least four partitions, and with enough messages."""
     before = {("jobs", index): 100 for index in range(8)} | {("other", index): 0 for index in range(3)}
     after = {("jobs", index): 100 + 10 for index in range(7)} | {("jobs", 7): 230}
     after |= {("other", 0): 1000, ("other", 1): 0, ("other", 2): 0}

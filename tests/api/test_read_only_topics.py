@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import pytest
 import trio
 
@@ -55,7 +56,8 @@ async def test_a_topic_stays_read_only_over_restarts(autojump_clock: Any, world:
         topic = await world.topic_of(runtime, 1)
         await runtime.alter_topic("jobs", read_only=True)
         live = runtime._session.mirror.find("jobs")
-        live.alter(callboard.TopicSettings())  # as a client that has not heard of it
+        outdated = attrs.evolve(live.stands, settings=callboard.TopicSettings())
+        live.heard(outdated)  # as a client that has not heard of it
         for _ in range(2):
             for acks in ("leader", "all"):
                 with pytest.raises(callboard.TopicReadOnly):

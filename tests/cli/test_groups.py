@@ -45,7 +45,7 @@ def test_groups_are_listed_and_described(billing: Any) -> None:
 
 
 def test_groups_are_paused_and_resumed(billing: Any) -> None:
-    """Until they are resumed, whoever opens the directory; the list says which are."""
+    """Until they are resumed, in each program that opens the directory; the list says which are."""
     assert billing.run("group", "pause", "billing").err == "group billing is paused\n"
     assert "paused" in billing.run("group", "list").out.decode()
     assert billing.run("group", "describe", "billing", "--json").json["group"]["settings"]["paused"]

@@ -130,7 +130,7 @@ def test_who_waits_is_notified_when_the_group_is_resumed() -> None:
 
 
 def test_a_paused_group_hands_its_partition_over() -> None:
-    """The old owner gives back what it holds; the new one is told, and leased nothing before it is resumed."""
+    """The old owner gives back what it holds; the new one is leased nothing before the group is resumed."""
     driven = Driven("none", is_exclusive=True)
     driven.do("publish", 0)
     driven.do("fetch", 0)

@@ -24,7 +24,7 @@ from callboard.consumer.work import Working
 from callboard.log.errors import CallboardError, InternalError
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults import aimed
-from callboard.simulations.faults.kinds import Fault
+from callboard.simulations.faults.kinds import BusyLoop, Fault
 from callboard.simulations.history.clients import ObservedConsumer
 from callboard.simulations.history.entry import RECEIVING, member_name, plain
 from callboard.simulations.scenarios.broker_runs import CONSUMERS, PARTITIONS, BrokerRun, BrokerSpace
@@ -43,7 +43,9 @@ from callboard.simulations.world import Machine, World
 PROMISE: Final = "handlers are called as they were asked for"
 GRACES_S: Final = (0.0, 0.05, 0.05, 1.0)
 HANDLING_S: Final = (0.0, 0.01, 0.05, 0.3, 0.3)
+BUSY: Final = BusyLoop.__name__
 LATE_S: Final = 0.001
+"""By how much more a handler may be late than the loop was busy."""
 SLACK_S: Final = 1e-6
 REST_S: Final = OPERATOR_S / 4
 LEFT_NTH: Final = 3
@@ -126,7 +128,7 @@ class Handlers:
             problem = f"{running} handlers run at once, and {self._concurrency} may"
         elif message.key is not None and self._running[place]:
             problem = f"two handlers run at once with messages of key {message.key!r}"
-        elif self._world.now > self.ended_s + LATE_S:
+        elif self._is_past(self.ended_s):
             problem = "a handler was called after the work was cancelled"
         elif self.is_left:
             problem = "a handler was called after an exception had left another"
@@ -154,8 +156,16 @@ class Handlers:
     def end(self, place: tuple[str, int, bytes | None]) -> None:
         """It has returned, raised, or was cancelled."""
         self._running[place] -= 1
-        if self._world.now > self.over_s + LATE_S:
+        if self._is_past(self.over_s):
             self._break("a handler ran on when its grace was over")
+
+    def _is_past(self, time_s: float) -> bool:
+        """Whether that time is over, also when the loop was busy as it came."""
+        now = self._world.now
+        if now <= time_s + LATE_S:
+            return False
+        busy = [entry.time for entry in self._world.history.of("fault") if entry.who == BUSY]
+        return now > max([time_s, *busy]) + LATE_S
 
     def _break(self, words: str) -> None:
         raise self._world.broken(Violation(PROMISE, words))

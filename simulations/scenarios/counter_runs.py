@@ -217,9 +217,8 @@ class _Counting:
 
     async def _have_come(self, expected: list[bytes], orders: Any, taken: Any) -> bool:
         come = {record.value async for record in taken.read()}
-        here = self._audited | {
-            record.value async for record in orders.read()
-        }  # retention drops what was audited
+        # Retention drops what was audited.
+        here = self._audited | {record.value async for record in orders.read()}
         return all(value in (here if value.endswith(b"delay") else come) for value in expected)
 
     def _lose(self, how: str, whose: str) -> None:

@@ -235,7 +235,9 @@ def settings_page() -> str:
             for name, field in fields.items()
         ]
         later = ", ".join(f"`{name}`" for name in sorted(settings.LATER[kind]))
-        page += ["", f"Known, but not in this version (`NotInThisVersion`): {later}.", ""] if later else [""]
+        page += (
+            ["", f"Known, but not in this version (`ConfigurationError`): {later}.", ""] if later else [""]
+        )
     return "\n".join(page)
 
 

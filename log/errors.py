@@ -34,7 +34,6 @@ __all__ = [
     "LogCorrupt",
     "MailboxFull",
     "MessageTooLarge",
-    "NotInThisVersion",
     "OffsetMismatch",
     "OffsetOutOfRange",
     "PartialPublish",

@@ -30,7 +30,7 @@ MESSAGE: Final = re.compile(r"(?P<topic>[^/]+)/(?P<partition>[0-9]{1,9})@(?P<off
 
 @click.group(cls=CommandGroup)
 def group() -> None:
-    """List, describe, alter, pause, resume, seek, reset and delete groups.
+    """Describe, alter, pause, seek, reset and delete groups.
 
     Settings are name=value, with the same names as in Python: visibility_timeout=60 retry=1,10,60.
     """

@@ -159,7 +159,7 @@ def test_publishes_are_refused_and_what_waits_for_a_commit_is_stored() -> None:
     failed = [each for each in core.deliveries.take_effects() if isinstance(each, e.AppendsFailed)]
     assert [(each.appends.sizes, each.appends.unawaited, each.error) for each in failed] == [
         ({7: 3}, {}, error),
-        ({7: 7}, {7: 2}, error),
+        ({7: 7}, {7: (2, 7)}, error),
     ]
     core.refuse_publishes(None)
     core.publish_one(one, "stored too", 0.0)

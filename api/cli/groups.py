@@ -121,7 +121,7 @@ def alter_group(name: str, settings: tuple[str, ...], directory: str) -> Command
 @directory_option
 @answering
 def pause(name: str, directory: str) -> CommandAnswer:
-    """Hand no further message over to a group's consumers, until `resume`: its setting `paused`.
+    """Hand over no further message to a group. Its setting `paused` is true until `resume`.
 
     What consumers hold can be settled; nothing is lost. Also while a runtime has the directory open with control=True.
     """

@@ -64,6 +64,7 @@ class RetentionWorkload(BrokerWorkload):
             self.terms,
             drops="retention_bytes" in settings or "retention_age" in settings,
             drops_unread=traffic.drop_unread,
+            gives_back=traffic.drop_unread,  # what is left of a lease when retention has dropped some of it
             retention_bytes=settings.get("retention_bytes"),
             retention_age_s=settings.get("retention_age"),
         )

@@ -60,7 +60,7 @@ class MirroredTopic:
     """For what its acks publish, if they do."""
     settings: TopicSettings = attrs.field(init=False)
     bytes_max: int = attrs.field(init=False)
-    """How large a message may be that is published; less than nothing while the topic is read-only."""
+    """How large a message may be that is published; negative while the topic is read-only."""
 
     def __attrs_post_init__(self) -> None:
         self.heard(self.stands)

@@ -260,8 +260,8 @@ LEVELS: Final = (
             _gauge("leased_messages", "Messages that consumers have.", "leased"),
             _counter("redelivered_messages", "Deliveries of what was delivered before.", "redelivered"),
             _counter("ran_out_messages", "Messages whose lease ran out.", "expired"),
-            _counter("expired_messages", "Settled since the time to live was over.", "expired_records"),
-            _counter("filtered_messages", "Settled since they are for another group.", "filtered_records"),
+            _counter("expired_messages", "Settled because the time to live was over.", "expired_records"),
+            _counter("filtered_messages", "Settled because they are for another group.", "filtered_records"),
             _counter(
                 "lost_messages", "Settled without delivery: dropped, or not there any more.", "lost_records"
             ),
@@ -284,7 +284,9 @@ LEVELS: Final = (
             _gauge("paused", "1: the group is paused.", lambda each: each.settings.paused),
             _counter("rebalances", "Decisions that gave partitions other owners.", "rebalances"),
             _counter(
-                "forced_handovers", "Partitions taken from who had not let go in time.", "forced_handovers"
+                "forced_handovers",
+                "Partitions taken from consumers that had not let go in time.",
+                "forced_handovers",
             ),
             _counter("stalled_consumers", "Members whose session timed out.", "stalled_members"),
         ),

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Final, Never
 
 import attrs
 import trio
 
+from callboard import __version__
 from callboard.log.errors import InvalidArgument
 from callboard.log.plain import number, shown, whole
 from callboard.measures import (
@@ -172,17 +172,10 @@ class RuntimeCollector:
                     metric.add_metric(labels, value)
                 yield metric
         info = GaugeMetricFamily(f"{PREFIX}build_info", "1, with the version.", labels=("version",))
-        info.add_metric((_version(),), 1)
+        info.add_metric((__version__,), 1)
         yield info
 
 
 def _empty(level: LabelledFamilies, family: Family) -> CounterMetricFamily | GaugeMetricFamily:
     kind = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
     return kind(f"{PREFIX}{family.name}", family.meaning, labels=level.labels)
-
-
-def _version() -> str:
-    try:
-        return version("callboard")
-    except PackageNotFoundError:
-        return ""

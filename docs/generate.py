@@ -200,7 +200,11 @@ def errors_page() -> str:
 
 def _subclasses(error: type[errors.CallboardError]) -> list[type[errors.CallboardError]]:
     """The public ones, in the order in which the module defines them."""
-    return [child for child in error.__subclasses__() if child.__module__ == errors.__name__]
+    return [
+        child
+        for child in error.__subclasses__()
+        if child.__module__ == errors.__name__ and child.__name__ in errors.__all__
+    ]
 
 
 def _tree(error: type[errors.CallboardError], depth: int) -> list[str]:
@@ -235,9 +239,7 @@ def settings_page() -> str:
             for name, field in fields.items()
         ]
         later = ", ".join(f"`{name}`" for name in sorted(settings.LATER[kind]))
-        page += (
-            ["", f"Known, but not in this version (`ConfigurationError`): {later}.", ""] if later else [""]
-        )
+        page += ["", f"Not in this version (`ConfigurationError`): {later}.", ""] if later else [""]
     return "\n".join(page)
 
 

@@ -111,7 +111,10 @@ class ConfigurationError(InvalidArgument):
 
 
 class NotInThisVersion(ConfigurationError):
-    """The setting is known, but this version does not have its feature."""
+    """The setting is known, but this version does not have its feature. Programs catch `ConfigurationError`.
+
+    The catalog tells it apart from a setting that makes no sense.
+    """
 
 
 class MessageTooLarge(InvalidArgument):

@@ -116,8 +116,6 @@ class PartitionCore:
         self.sequencer = Sequencer(options.limits, options.is_abandoned)
         self.publish_one = self.sequencer.add_one
         self.publish_many = self.sequencer.add_many
-        self._refused = Sequencer(options.limits)
-        """What is refused, one publish at a time."""
         self.begin_producer = self.sequencer.add_begin
         self.readers: dict[Token, None] = {}
         """Those that wait for the visible end to move."""
@@ -211,27 +209,25 @@ class PartitionCore:
     # -- appends --------------------------------------------------------------------------------------------
 
     def refuse_publishes(self, error: CallboardError | None) -> None:
-        """From now on publishes are refused with this, before anything is written; with None they are stored again."""
-        sequencer = self.sequencer
+        """Refuse publishes with this error, before anything is written; with None, store them again."""
         if error is None:
-            self.publish_one, self.publish_many = sequencer.add_one, sequencer.add_many
+            self.publish_one, self.publish_many = self.sequencer.add_one, self.sequencer.add_many
             return
-        refusal, refused = error, self._refused
+        refusal, refused = error, Sequencer(self._options.limits)  # holds one publish at a time
+
+        def refuse_waiting() -> None:
+            if (appends := refused.take()) is not None:
+                self.append_failed(appends, refusal, refused=True)
 
         def refuse_one(message: c.PublishOne, token: Token | None, now: float = 0.0) -> None:
             refused.add_one(message, token, now)
-            self._refuse_publish(refusal)
+            refuse_waiting()
 
         def refuse_many(message: c.PublishMany, token: Token | None, now: float = 0.0) -> None:
             refused.add_many(message, token, now)
-            self._refuse_publish(refusal)
+            refuse_waiting()
 
         self.publish_one, self.publish_many = refuse_one, refuse_many
-
-    def _refuse_publish(self, error: CallboardError) -> None:
-        appends = self._refused.take()
-        if appends is not None:
-            self.append_failed(appends, error, refused=True)
 
     def flush(self, message: c.Flush, token: Token, _now: float = 0.0) -> None:
         """Answer once all that was published before is durable, or has failed; acks are answered by themselves."""
@@ -343,7 +339,7 @@ class PartitionCore:
             return None
         if (
             group.is_expired_full
-            or group.settings.paused
+            or group.is_paused
             or (group.ownership is not None and not self.members.may_lease(group, consumer))
         ):
             self.deliveries.effects.append(e.Answer([(token, None)]))

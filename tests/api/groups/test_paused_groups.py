@@ -10,7 +10,7 @@ import trio
 
 
 async def nothing(consumer: Any, seconds: float = 5.0) -> bool:
-    """Whether the consumer gets no message for so long."""
+    """Whether the consumer gets no message for that long."""
     return await consumer.get(timeout=seconds) is None
 
 
